@@ -1,0 +1,2 @@
+//! The configuration: one TOML file and the zone files that it names, checked whole.
+pub mod model;

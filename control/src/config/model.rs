@@ -1,0 +1,270 @@
+//! The checked configuration: what the rest of control works from. Built by `config::load` alone,
+//! so every reference in it resolves and every limit holds.
+
+use domain::base::Name as DomainName;
+use ipnet::IpNet;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// An absolute DNS name, in the case of its source.
+pub type Name = DomainName<Vec<u8>>;
+
+/// Everything that one appliance is told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The file that it came from.
+    pub path: PathBuf,
+    /// SHA-256 or similar over the file and its zone files, hexadecimal: tells which text is live.
+    pub hash: String,
+    /// `[appliance]`.
+    pub appliance: Appliance,
+    /// `[dataplane]`.
+    pub dataplane: Dataplane,
+    /// `[[port]]`, in file order; the index is the worker's port index.
+    pub ports: Vec<Port>,
+    /// `[dns]`.
+    pub dns: Dns,
+    /// `[[isp]]`.
+    pub isps: Vec<Isp>,
+    /// `[[site]]`.
+    pub sites: Vec<Site>,
+    /// `[[zone]]`, with the records of their files.
+    pub zones: Vec<Zone>,
+    /// `[[service]]`.
+    pub services: Vec<Service>,
+    /// `[admin]`.
+    pub admin: Admin,
+}
+
+/// `[appliance]`.
+#[derive(Clone, Debug)]
+pub struct Appliance {
+    /// Name of this appliance in status, metrics and logs. Default "windrose".
+    pub name: String,
+}
+
+/// `[dataplane]`: workers and memory. Changing it needs a restart.
+#[derive(Clone, Debug)]
+pub struct Dataplane {
+    /// CPU that each worker is pinned to, one worker an entry. `cores = [1, 2]`.
+    pub cores: Vec<usize>,
+    /// `share_cores = true`: workers may share CPUs with each other and with control (lab only).
+    pub share_cores: bool,
+    /// `idle = "spin" | "sleep"`: what a worker does when a turn found nothing. Sleep is for labs.
+    pub idle: Idle,
+    /// `memory = "256MB"`: what EAL reserves, bytes.
+    pub memory_bytes: u64,
+    /// `buffers = 8192`: mbufs in each worker's pool.
+    pub buffers: u32,
+    /// `eal = ["--log-level=..."]`: further EAL arguments, verbatim.
+    pub eal: Vec<String>,
+}
+
+/// What a worker does when no port had a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Idle {
+    /// Polls on: the product's way.
+    Spin,
+    /// Sleeps about 50 microseconds: for machines with fewer CPUs than threads.
+    Sleep,
+}
+
+/// `[[port]]`.
+#[derive(Clone, Debug)]
+pub struct Port {
+    /// Its name here, in status and metrics.
+    pub name: String,
+    /// DPDK devargs ("net_af_packet0,iface=eth1") or a PCI address ("0000:3b:00.0").
+    pub device: String,
+    /// Service addresses answered on this port.
+    pub addresses: Vec<IpAddr>,
+    /// `mtu = 1500`: set on the port if given.
+    pub mtu: Option<u16>,
+    /// `verify_udp_checksum = true`: false accepts what local senders left unfilled (veth labs).
+    pub verify_udp_checksum: bool,
+    /// `rx_descriptors` and `tx_descriptors`, default 1024, adjusted to what the driver takes.
+    pub rx_descriptors: u16,
+    /// See `rx_descriptors`.
+    pub tx_descriptors: u16,
+}
+
+/// `[dns]`: how answers are shaped.
+#[derive(Clone, Debug)]
+pub struct Dns {
+    /// `udp_size_max = 1232`: largest UDP reply and the advertised EDNS size, 512 to 1400 bytes.
+    pub udp_size_max: u16,
+    /// `nsid = "..."`: NSID value (RFC 5001), at most 64 bytes.
+    pub nsid: Option<String>,
+    /// `ecs = true`: whether client subnets (RFC 7871) are honoured.
+    pub ecs: bool,
+}
+
+/// `[[isp]]`: a named set of prefixes (and of ASNs, when a table is loaded).
+#[derive(Clone, Debug)]
+pub struct Isp {
+    /// Its name.
+    pub name: String,
+    /// Client prefixes.
+    pub prefixes: Vec<IpNet>,
+}
+
+/// `[[site]]`: a place with servers.
+#[derive(Clone, Debug)]
+pub struct Site {
+    /// Its name.
+    pub name: String,
+    /// Index into [`Config::isps`] of the ISP that it stands in.
+    pub isp: Option<usize>,
+    /// `location = [lat, lon]`, degrees.
+    pub location: Option<(f64, f64)>,
+    /// `preference = 128`: 0 to 255, highest wins, 0 takes the site out.
+    pub preference: u8,
+}
+
+/// `[[zone]]` with its records.
+#[derive(Clone, Debug)]
+pub struct Zone {
+    /// The apex.
+    pub apex: Name,
+    /// Its zone file.
+    pub file: PathBuf,
+    /// Every record set: owner, type, TTL and RDATA (uncompressed wire form, no duplicates). The
+    /// SOA is at the apex, exactly one record.
+    pub rrsets: Vec<Rrset>,
+}
+
+/// One record set of a zone.
+#[derive(Clone, Debug)]
+pub struct Rrset {
+    /// Owner name.
+    pub owner: Name,
+    /// RR type.
+    pub rtype: u16,
+    /// TTL in seconds, one for the set (RFC 2181 section 5.2).
+    pub ttl: u32,
+    /// RDATA of each record, uncompressed wire form, in file order.
+    pub rdata: Vec<Vec<u8>>,
+}
+
+/// `[[service]]`: a DNS name whose answers are chosen.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// Its name; lies in a zone of this appliance.
+    pub name: Name,
+    /// TTL of its answers, seconds.
+    pub ttl: u32,
+    /// Addresses in an answer, 1 to 16.
+    pub answers: u8,
+    /// The chain, in order; `static` is last.
+    pub chain: Vec<Metric>,
+    /// How `static` spreads.
+    pub spread: Spread,
+    /// What is answered when no member is up.
+    pub when_all_down: AllDown,
+    /// Its members, in file order, unique addresses.
+    pub members: Vec<Member>,
+    /// Preference per site for this service, over the site's own: (site index, 0 to 255).
+    pub preference: Vec<(usize, u8)>,
+    /// Health check of its members; `None`: always up.
+    pub check: Option<Check>,
+}
+
+/// One metric of a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Metric {
+    /// Members that are down drop out.
+    Health,
+    /// Members whose site stands in the client's ISP stay, if there are any.
+    Isp,
+    /// Members of the sites with the highest preference stay.
+    Preference,
+    /// Draws among what is left.
+    Static,
+}
+
+/// `static = "round-robin" | "weighted"`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Spread {
+    /// In turn, per worker.
+    RoundRobin,
+    /// At random, in proportion to the members' weights.
+    Weighted,
+}
+
+/// `when_all_down`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum AllDown {
+    /// The members that were up last.
+    LastGood,
+    /// All members, as if up.
+    Open,
+    /// No address: NODATA.
+    Closed,
+    /// These addresses: `when_all_down = { fixed = ["192.0.2.9"] }`.
+    Fixed(Vec<IpAddr>),
+}
+
+/// One address that can be handed out, at a site.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// The address.
+    pub address: IpAddr,
+    /// Index into [`Config::sites`].
+    pub site: usize,
+    /// 0 to 65535, default 1. 0: only when no member with a weight is up.
+    pub weight: u16,
+}
+
+/// A health check, the same for all members of a service. Members with equal address and equal
+/// check share one prober.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Check {
+    /// What is tried.
+    pub kind: CheckKind,
+    /// TCP port.
+    pub port: u16,
+    /// Time between the starts of two checks of one member; jittered by 10 %.
+    pub interval: Duration,
+    /// A check that has not succeeded by then has failed. At most the interval.
+    pub timeout: Duration,
+    /// Successes in a row that bring a member up.
+    pub rise: u32,
+    /// Failures in a row that take it down.
+    pub fall: u32,
+    /// Kernel interface that checks leave by (SO_BINDTODEVICE).
+    pub interface: Option<String>,
+    /// Named network namespace (`/run/netns/NAME`) that checks run in.
+    pub netns: Option<String>,
+}
+
+/// What a health check tries.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum CheckKind {
+    /// A TCP connection is accepted.
+    Tcp,
+    /// An HTTP/1.1 GET is answered with an expected status.
+    Http {
+        /// Over TLS.
+        tls: bool,
+        /// `verify = true`: the certificate must be valid for `host`.
+        verify: bool,
+        /// Path and query of the request, from "/".
+        path: String,
+        /// Host header and TLS server name; the member's address if none.
+        host: Option<String>,
+        /// Lowest and highest status that counts as success. Default 200 to 399.
+        expect: (u16, u16),
+    },
+}
+
+/// `[admin]`.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// Unix socket of the admin API. Default "/run/windrose.sock".
+    pub socket: PathBuf,
+    /// `listen = "127.0.0.1:9153"`: the API and `/metrics` on TCP; needs a token for all but `/metrics`.
+    pub listen: Option<SocketAddr>,
+    /// Bearer token for TCP.
+    pub token: Option<String>,
+}

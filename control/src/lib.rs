@@ -1,0 +1,3 @@
+//! Windrose control: everything beside the poll cores. The `windrose` binary is a thin main over it.
+
+pub mod config;

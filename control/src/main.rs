@@ -1,0 +1,2 @@
+//! The `windrose` command.
+fn main() {}

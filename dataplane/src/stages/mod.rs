@@ -1,0 +1,58 @@
+//! The stages of the packet path, one folder each, and what they share: the packet's layers and
+//! the one verdict that each packet gets.
+//!
+//! `classify` reads the layers and names the lane; the worker hands each lane's packets to its
+//! stage. A new stage is a new folder, a [`Lane`] and an arm in the worker's dispatch.
+
+use crate::counters::Counter;
+
+/// What became of a packet. Exactly one per received packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Rewritten into a reply; goes out of the port that it came from.
+    Reply,
+    /// Goes out of the given port (index in the worker's port list).
+    Forward(u8),
+    /// Copied to control by the punt ring.
+    Punt,
+    /// Measured, and gone.
+    Consume,
+    /// Dropped; the counter is of kind [`crate::counters::Kind::Drop`].
+    Drop(Counter),
+}
+
+/// Which stage a packet goes to next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// ARP, neighbour discovery or echo for a service address.
+    Neighbour,
+    /// UDP to port 53 of a service address, checksum verified.
+    DnsAnswer,
+    /// Anything else for a service address.
+    Punt,
+    /// No stage: the packet is done.
+    Done(Verdict),
+}
+
+/// Address family of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// Where the layers of a frame start, found once by `classify`. Offsets and lengths in bytes from
+/// the frame's first byte; `l4` and `payload` are meaningful for the lanes that need them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layers {
+    /// Address family, or of the payload for ARP: V4.
+    pub family: Family,
+    /// Start of the IP header (or of the ARP body): Ethernet header and tags before it.
+    pub l3: u16,
+    /// Start of the UDP, TCP or ICMP header.
+    pub l4: u16,
+    /// First byte after the IP payload: header plus total length, not the frame's length.
+    pub end: u16,
+}

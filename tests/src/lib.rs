@@ -1,0 +1,1 @@
+//! The network-namespace lab that the end-to-end tests share.
