@@ -6,6 +6,7 @@
 //! receive flag survives into a transmit.
 
 mod burst;
+pub mod memory;
 
 pub use burst::Burst;
 
