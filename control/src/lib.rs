@@ -1,3 +1,5 @@
 //! Windrose control: everything beside the poll cores. The `windrose` binary is a thin main over it.
 
 pub mod config;
+pub mod health;
+pub mod netns;
