@@ -5,7 +5,9 @@
 //! of rings between a worker and control, and [`io`] is the ports. Nothing here allocates, locks
 //! or makes a system call after start.
 
+pub mod arch;
 pub mod counters;
 pub mod io;
+pub mod mmap;
 pub mod stages;
 pub mod wire;

@@ -1,0 +1,239 @@
+//! What differs by processor: the tick counter, prefetch and pause.
+//!
+//! Workers read [`Ticks`] once a burst, tables prefetch with [`prefetch_read`], control turns ticks
+//! into time with a [`TickRate`]. Owns nothing. x86_64 reads the TSC, aarch64 its virtual counter;
+//! elsewhere a tick is a nanosecond of the monotonic clock, which is right but slow.
+#![allow(unsafe_code)] // One instruction each, behind safe signatures.
+
+use std::time::{Duration, Instant};
+
+/// A point in time on the processor's counter, in ticks since some point before start. Comparable
+/// between the cores of one machine when [`counter_is_invariant`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticks(pub u64);
+
+impl Ticks {
+    /// Reads the counter. A few nanoseconds; does not order itself against other instructions.
+    #[inline(always)]
+    pub fn now() -> Self {
+        Self(read_counter())
+    }
+
+    /// Ticks since `earlier`; 0 when `earlier` lies ahead, as counters of two cores may be a few
+    /// ticks apart.
+    #[inline(always)]
+    pub const fn since(self, earlier: Ticks) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+
+    /// The point `ticks` later, wrapping.
+    #[inline(always)]
+    pub const fn plus(self, ticks: u64) -> Self {
+        Self(self.0.wrapping_add(ticks))
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn read_counter() -> u64 {
+    // SAFETY: RDTSC is part of every x86_64 processor and touches no memory.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn read_counter() -> u64 {
+    let ticks: u64;
+    // SAFETY: CNTVCT_EL0 is readable from user space on Linux; the instruction touches no memory.
+    unsafe {
+        core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack, preserves_flags))
+    };
+    ticks
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn read_counter() -> u64 {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
+/// True when the counter runs at one rate in every power state, so that ticks measure time.
+/// On x86_64 this is CPUID 0x80000007 EDX bit 8 (invariant TSC, AMD APM volume 3 and Intel SDM volume 2).
+pub fn counter_is_invariant() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::__cpuid;
+        __cpuid(0x8000_0000).eax >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        true
+    }
+}
+
+/// How many ticks make a second. Found once at start; never on a worker.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TickRate {
+    per_second: f64,
+}
+
+impl TickRate {
+    /// From a known frequency, ticks per second; at least 1.
+    pub fn from_hz(hz: u64) -> Self {
+        Self {
+            per_second: hz.max(1) as f64,
+        }
+    }
+
+    /// The rate of this machine: what the processor states of itself, else measured against the
+    /// monotonic clock, which takes 20 ms and is good to about 50 ppm.
+    pub fn calibrate() -> Self {
+        match stated_hz() {
+            Some(hz) => Self::from_hz(hz),
+            None => Self::measure(Duration::from_millis(20)),
+        }
+    }
+
+    /// Measures the rate over at least `span`.
+    pub fn measure(span: Duration) -> Self {
+        let (start, first) = read_both();
+        std::thread::sleep(span);
+        let (end, last) = read_both();
+        let seconds = end.duration_since(start).as_secs_f64();
+        let per_second = last.since(first) as f64 / seconds;
+        Self {
+            per_second: per_second.max(1.0),
+        }
+    }
+
+    /// Ticks per second.
+    pub fn hz(self) -> f64 {
+        self.per_second
+    }
+
+    /// That many ticks as time.
+    pub fn duration(self, ticks: u64) -> Duration {
+        Duration::try_from_secs_f64(ticks as f64 / self.per_second).unwrap_or(Duration::MAX)
+    }
+
+    /// That much time in ticks, saturating.
+    pub fn ticks(self, time: Duration) -> u64 {
+        (time.as_secs_f64() * self.per_second) as u64
+    }
+}
+
+/// Both clocks at nearly one instant: of several tries the one least disturbed.
+fn read_both() -> (Instant, Ticks) {
+    let mut best = (u64::MAX, Instant::now(), Ticks::now());
+    for _ in 0..16 {
+        let before = Ticks::now();
+        let clock = Instant::now();
+        let after = Ticks::now();
+        let width = after.since(before);
+        if width < best.0 {
+            best = (width, clock, before.plus(width / 2));
+        }
+    }
+    (best.1, best.2)
+}
+
+/// The counter's frequency where the processor states it exactly.
+fn stated_hz() -> Option<u64> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        // Leaf 0x15: crystal frequency (ECX, Hz) times EBX / EAX. Any of them 0: not stated, and leaf
+        // 0x16 gives only the nominal base frequency, which is off by up to some per cent.
+        use core::arch::x86_64::__cpuid;
+        if __cpuid(0).eax < 0x15 {
+            return None;
+        }
+        let leaf = __cpuid(0x15);
+        (leaf.eax != 0 && leaf.ebx != 0 && leaf.ecx != 0)
+            .then(|| u64::from(leaf.ecx) * u64::from(leaf.ebx) / u64::from(leaf.eax))
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let hz: u64;
+        // SAFETY: CNTFRQ_EL0 is readable from user space on Linux; the instruction touches no memory.
+        unsafe {
+            core::arch::asm!("mrs {}, cntfrq_el0", out(reg) hz, options(nomem, nostack, preserves_flags))
+        };
+        (hz != 0).then_some(hz)
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        Some(1_000_000_000)
+    }
+}
+
+/// Asks for the cache line at `at` to be brought in for reading. A hint: any address is allowed and
+/// none faults. `&T` coerces.
+#[inline(always)]
+pub fn prefetch_read<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: PREFETCHT0 is a hint; it does not fault and reads no memory that the program sees.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: PRFM is a hint; it does not fault and reads no memory that the program sees.
+    unsafe {
+        core::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(readonly, nostack, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = at;
+}
+
+/// Asks for the line where entry `index` of `table` starts. An index past the end is harmless.
+#[inline(always)]
+pub fn prefetch_entry<T>(table: &[T], index: usize) {
+    prefetch_read(table.as_ptr().wrapping_add(index));
+}
+
+/// Tells the processor that this is a polling loop.
+#[inline(always)]
+pub fn pause() {
+    core::hint::spin_loop();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_go_forward() {
+        let first = Ticks::now();
+        std::thread::sleep(Duration::from_millis(1));
+        let second = Ticks::now();
+        assert!(second > first);
+        assert_eq!(first.since(second), 0, "a later point gives 0, not a huge number");
+        assert_eq!(Ticks(7).plus(5).since(Ticks(7)), 5);
+    }
+
+    #[test]
+    fn rate_converts_both_ways() {
+        let rate = TickRate::from_hz(2_000_000_000);
+        assert_eq!(rate.duration(3_000_000), Duration::from_micros(1500));
+        assert_eq!(rate.ticks(Duration::from_micros(1500)), 3_000_000);
+        assert_eq!(TickRate::from_hz(0).hz(), 1.0);
+    }
+
+    #[test]
+    fn calibration_agrees_with_a_longer_measurement() {
+        assert!(counter_is_invariant(), "this machine's TSC does not measure time");
+        let (quick, long) = (
+            TickRate::calibrate(),
+            TickRate::measure(Duration::from_millis(200)),
+        );
+        let ratio = quick.hz() / long.hz();
+        assert!((0.99..1.01).contains(&ratio), "{quick:?} against {long:?}");
+    }
+
+    #[test]
+    fn prefetch_takes_any_address() {
+        prefetch_read(core::ptr::null::<u64>());
+        prefetch_entry(&[1_u8, 2], usize::MAX);
+        prefetch_read(&5_u32);
+    }
+}
