@@ -8,6 +8,7 @@
 pub mod arch;
 pub mod counters;
 pub mod io;
+pub mod link;
 pub mod mmap;
 pub mod stages;
 pub mod wire;
