@@ -11,4 +11,5 @@ pub mod io;
 pub mod link;
 pub mod mmap;
 pub mod stages;
+pub mod tables;
 pub mod wire;

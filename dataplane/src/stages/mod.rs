@@ -4,6 +4,11 @@
 //! `classify` reads the layers and names the lane; the worker hands each lane's packets to its
 //! stage. A new stage is a new folder, a [`Lane`] and an arm in the worker's dispatch.
 
+pub mod classify;
+pub mod reply;
+#[cfg(test)]
+pub(crate) mod testkit;
+
 use crate::counters::Counter;
 
 /// What became of a packet. Exactly one per received packet.
