@@ -118,7 +118,7 @@ impl<B> Burst<B> {
 
     /// The slots behind the last buffer, [`Burst::free`] of them, for a backend to fill in order.
     #[inline]
-    #[allow(dead_code)] // used by the DPDK backend alone
+    #[cfg_attr(not(feature = "dpdk"), allow(dead_code))] // used by the DPDK backend alone
     pub(crate) fn spare(&mut self) -> &mut [MaybeUninit<B>] {
         self.close_up();
         &mut self.slots[self.end..]
@@ -130,7 +130,7 @@ impl<B> Burst<B> {
     /// The first `count` slots of the last `spare` are initialised, `count` is at most its length,
     /// and nothing was pushed or popped in between.
     #[inline]
-    #[allow(dead_code)] // used by the DPDK backend alone
+    #[cfg_attr(not(feature = "dpdk"), allow(dead_code))] // used by the DPDK backend alone
     pub(crate) unsafe fn filled(&mut self, count: usize) {
         debug_assert!(
             count <= BURST_MAX - self.end,
@@ -144,7 +144,7 @@ impl<B> Burst<B> {
     /// # Safety
     /// `count` is at most [`Burst::len`], and the caller moved those buffers away.
     #[inline]
-    #[allow(dead_code)] // used by the DPDK backend alone
+    #[cfg_attr(not(feature = "dpdk"), allow(dead_code))] // used by the DPDK backend alone
     pub(crate) unsafe fn gave_away(&mut self, count: usize) {
         debug_assert!(count <= self.len(), "{count} buffers of {}", self.len());
         self.head += count;

@@ -6,6 +6,8 @@
 //! receive flag survives into a transmit.
 
 mod burst;
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
 pub mod memory;
 
 pub use burst::Burst;
