@@ -171,7 +171,7 @@ mod tests {
         let large = prepare("net_af_packet0,iface=lo,framesz=16384", 1)
             .unwrap_err()
             .to_string();
-        assert!(large.contains("2176"), "{large}");
+        assert!(large.contains("2432"), "{large}");
         assert!(prepare("net_af_packet0,iface=lo,framesz=2048", 1).is_ok());
     }
 }

@@ -41,7 +41,8 @@ pub struct Eal(Arc<Running>);
 struct Running {
     huge: bool,
     args: Vec<String>,
-    /// DPDK's directory for this process's files, removed at the end; `None` if not ours alone.
+    /// DPDK's directory for this process's files, if it is ours alone and there is anything in it
+    /// (further arguments may ask for that). Removed at the end.
     run_dir: Option<PathBuf>,
 }
 
@@ -84,6 +85,8 @@ impl Eal {
             .map_err(|error| failed(error.to_string()))?
             .map_err(failed)?;
         let run_dir = run_dir.filter(|dir| dir.file_name().is_some_and(|name| name == prefix.as_str()));
+        // As started here it stays empty, so it can go at once: a process that dies leaves none.
+        let run_dir = run_dir.filter(|dir| std::fs::remove_dir(dir).is_err());
         Ok(Eal(Arc::new(Running { huge, args, run_dir })))
     }
 

@@ -208,7 +208,8 @@ mod tests {
     use super::*;
     use core::mem::ManuallyDrop;
 
-    /// An mbuf in plain memory, as a driver could deliver it. Never freed to a pool.
+    /// An mbuf in plain memory with a buffer of 2304 bytes, as a driver could deliver it. Never freed
+    /// to a pool.
     struct Fake {
         mbuf: Box<core::mem::MaybeUninit<sys::rte_mbuf>>,
         room: Box<[u8; 2304]>,

@@ -10,9 +10,10 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Buffer bytes: the headroom, a window, and as much again as the headroom, so that the window fits
-/// behind any data offset up to 256.
-pub(super) const DATA_ROOM: u16 = dpdk_sys::RTE_PKTMBUF_HEADROOM + WINDOW as u16 + 128;
+/// Buffer bytes: the headroom, a window, and 384 more, so that the window fits behind any data offset
+/// up to 512. af_xdp's is 384: the kernel leaves 256 bytes (XDP_PACKET_HEADROOM) behind DPDK's 128.
+/// Behind the headroom it is a multiple of 128, to which some NICs round down.
+pub(super) const DATA_ROOM: u16 = dpdk_sys::RTE_PKTMBUF_HEADROOM + WINDOW as u16 + 384;
 
 /// A pool of packet buffers. Clones speak of the same pool; it is freed with the last handle, port
 /// queue and registered worker that uses it.

@@ -328,17 +328,19 @@ fn scatter(config: &PortConfig, raw: &sys::shim_port_info, device: &str) -> Resu
         })
     };
     // Ethernet header, two tags, FCS.
-    let frame = u32::from(mtu) + 14 + 8 + 4;
+    const OVERHEAD: u32 = 14 + 8 + 4;
+    const ROOM: u32 = (DATA_ROOM - sys::RTE_PKTMBUF_HEADROOM) as u32;
     if raw.mtu_max != 0 && u32::from(mtu) > raw.mtu_max {
         return refused(format!("the driver takes {} at most", raw.mtu_max));
     }
-    if frame <= u32::from(DATA_ROOM - sys::RTE_PKTMBUF_HEADROOM) {
+    if u32::from(mtu) + OVERHEAD <= ROOM {
         return Ok(0);
     }
     match raw.rx_offloads & sys::RTE_ETH_RX_OFFLOAD_SCATTER {
-        0 => refused(
-            "frames would not fit a buffer, and the driver cannot split them; use 2150 at most".to_owned(),
-        ),
+        0 => refused(format!(
+            "frames would not fit a buffer, and the driver cannot split them; use {} at most",
+            ROOM - OVERHEAD
+        )),
         scatter => Ok(scatter),
     }
 }
