@@ -32,6 +32,15 @@ fn scripted(script: impl Fn(usize) -> CheckFuture + Send + Sync + 'static) -> Bo
     Box::new(move |_| script(calls.fetch_add(1, Ordering::Relaxed)))
 }
 
+/// The next transition; fails the test when none comes.
+async fn next(transitions: &mut UnboundedReceiver<Transition>) -> Transition {
+    let patience = SECOND * 60;
+    tokio::time::timeout(patience, transitions.recv())
+        .await
+        .expect("no transition came")
+        .unwrap()
+}
+
 fn now(outcome: Outcome) -> CheckFuture {
     Box::pin(std::future::ready(outcome))
 }
@@ -63,7 +72,7 @@ async fn states_change_when_the_rule_says() {
     for (state, check_number, successes, failures) in
         [(State::Up, 0, 1, 0), (State::Down, 5, 0, 3), (State::Up, 7, 2, 0)]
     {
-        let transition = transitions.recv().await.unwrap();
+        let transition = next(&mut transitions).await;
         assert_eq!((transition.state, transition.stale), (state, false));
         assert_eq!((transition.successes, transition.failures), (successes, failures));
         let earliest = SECOND * check_number;
@@ -136,7 +145,7 @@ async fn an_update_keeps_starts_and_stops() {
         }
     );
     for _ in 0..2 {
-        assert_eq!(transitions.recv().await.unwrap().state, State::Up);
+        assert_eq!(next(&mut transitions).await.state, State::Up);
     }
     tokio::time::sleep(SECOND * 10).await;
     let before = prober.get(&target(2)).unwrap();
@@ -163,10 +172,7 @@ async fn an_update_keeps_starts_and_stops() {
         "a removed target is still checked"
     );
     assert!(seen.contains(&target(2).address) && seen.contains(&target(3).address));
-    assert_eq!(
-        transitions.recv().await.unwrap().target.address,
-        target(3).address
-    );
+    assert_eq!(next(&mut transitions).await.target.address, target(3).address);
 }
 
 #[tokio::test(start_paused = true)]
@@ -189,7 +195,7 @@ async fn nothing_comes_of_a_check_whose_target_was_removed() {
 async fn another_pace_takes_over_the_state_and_another_check_does_not() {
     let (prober, mut transitions) = Prober::with_check(scripted(|_| good()));
     prober.update([target(1)]);
-    assert_eq!(transitions.recv().await.unwrap().state, State::Up);
+    assert_eq!(next(&mut transitions).await.state, State::Up);
     let mut slower = target(1);
     slower.check.interval = SECOND * 5;
     prober.update([slower.clone()]);
@@ -211,9 +217,9 @@ async fn checks_that_cannot_run_leave_the_state_and_make_it_stale() {
     });
     let (prober, mut transitions) = Prober::with_check(check);
     prober.update([target(1)]);
-    let up = transitions.recv().await.unwrap();
+    let up = next(&mut transitions).await;
     assert_eq!((up.state, up.stale), (State::Up, false));
-    let stale = transitions.recv().await.unwrap();
+    let stale = next(&mut transitions).await;
     assert_eq!(
         (stale.state, stale.stale, stale.reason.as_str()),
         (State::Up, true, "no socket")
@@ -226,7 +232,7 @@ async fn checks_that_cannot_run_leave_the_state_and_make_it_stale() {
         age > SECOND * 3 + TIMEOUT && age <= SECOND * 3 + TIMEOUT + WATCHDOG_TICK * 2,
         "{age:?}"
     );
-    let fresh = transitions.recv().await.unwrap();
+    let fresh = next(&mut transitions).await;
     assert_eq!((fresh.state, fresh.stale), (State::Up, false));
     assert!(!prober.get(&target(1)).unwrap().stale);
 }
@@ -236,7 +242,7 @@ async fn a_target_never_checked_goes_stale_as_unknown() {
     let (prober, mut transitions) =
         Prober::with_check(scripted(|_| now(Outcome::NotRun("no namespace".into()))));
     prober.update([target(1)]);
-    let stale = transitions.recv().await.unwrap();
+    let stale = next(&mut transitions).await;
     assert_eq!((stale.state, stale.stale), (State::Unknown, true));
     assert_eq!(prober.get(&target(1)).unwrap().last_check_age, None);
 }
@@ -252,9 +258,9 @@ async fn a_stuck_check_is_reported_and_replaced() {
     });
     let (prober, mut transitions) = Prober::with_check(check);
     prober.update([target(1)]);
-    assert!(!transitions.recv().await.unwrap().stale);
-    assert!(transitions.recv().await.unwrap().stale);
-    let fresh = transitions.recv().await.unwrap();
+    assert!(!next(&mut transitions).await.stale);
+    assert!(next(&mut transitions).await.stale);
+    let fresh = next(&mut transitions).await;
     assert_eq!((fresh.state, fresh.stale), (State::Up, false));
     assert_eq!(prober.get(&target(1)).unwrap().restarts, 1);
 }
@@ -267,12 +273,18 @@ async fn a_dead_task_is_replaced() {
             Outcome::Success("good".into())
         })
     });
-    let (prober, _transitions) = Prober::with_check(check);
+    let (prober, mut transitions) = Prober::with_check(check);
     prober.update([target(1)]);
     tokio::time::sleep(SECOND * 20).await;
     let row = prober.get(&target(1)).unwrap();
     assert_eq!((row.restarts, row.stale), (1, false));
     assert!(row.checks > 10);
+    assert_eq!(next(&mut transitions).await.state, State::Up);
+    assert_eq!(
+        transitions.try_recv().unwrap_err(),
+        TryRecvError::Empty,
+        "replaced so late that it went stale"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -280,16 +292,23 @@ async fn dropping_the_prober_stops_everything() {
     let calls = Arc::new(AtomicUsize::new(0));
     let calls_in = calls.clone();
     let check: Box<CheckFn> = Box::new(move |_| {
-        calls_in.fetch_add(1, Ordering::Relaxed);
-        good()
+        let calls = calls_in.clone();
+        Box::pin(async move {
+            if calls.fetch_add(1, Ordering::Relaxed) > 0 {
+                std::future::pending::<()>().await;
+            }
+            Outcome::Success("good".into())
+        })
     });
     let (prober, mut transitions) = Prober::with_check(check);
     prober.update([target(1)]);
-    assert!(transitions.recv().await.is_some());
+    assert_eq!(next(&mut transitions).await.state, State::Up);
+    tokio::time::sleep(SECOND * 2).await;
+    assert_eq!(calls.load(Ordering::Relaxed), 2, "a check is in flight");
     drop(prober);
-    let before = calls.load(Ordering::Relaxed);
     tokio::time::sleep(SECOND * 10).await;
-    assert_eq!(calls.load(Ordering::Relaxed), before);
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
+    assert_eq!(Arc::strong_count(&calls), 1, "a check is still in flight");
     assert!(transitions.recv().await.is_none());
 }
 
@@ -305,12 +324,12 @@ async fn a_real_server_that_goes_and_comes_back_is_followed() {
     real.check.timeout = Duration::from_millis(50);
     let (prober, mut transitions) = Prober::new();
     prober.update([real]);
-    assert_eq!(transitions.recv().await.unwrap().state, State::Up);
+    assert_eq!(next(&mut transitions).await.state, State::Up);
     drop(listener);
-    let down = transitions.recv().await.unwrap();
+    let down = next(&mut transitions).await;
     assert_eq!((down.state, down.failures), (State::Down, 3));
     assert!(down.reason.contains("refused"), "{}", down.reason);
     let _listener = std::net::TcpListener::bind(address).unwrap();
-    let up = transitions.recv().await.unwrap();
+    let up = next(&mut transitions).await;
     assert_eq!((up.state, up.successes), (State::Up, 2));
 }

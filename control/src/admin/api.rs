@@ -1,0 +1,300 @@
+//! What the admin API says, as serde types: the appliance fills them in, the server sends them as
+//! JSON, the command line reads them back. Durations carry their unit in the name.
+
+use crate::health::{State, TargetStatus};
+use dataplane::counters::Counters;
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+
+/// The running appliance as the admin API sees it. Implemented by the run loop. The plain methods
+/// are called on the runtime's threads: short locks at most.
+pub trait Appliance: Send + Sync + 'static {
+    /// `GET /v1/status`, and what `/metrics` needs beside the counters.
+    fn status(&self) -> Status;
+
+    /// `GET /v1/explain`.
+    ///
+    /// # Errors
+    /// The question cannot be explained: what is wrong with it, in one line.
+    fn explain(&self, request: &ExplainRequest) -> Result<Explanation, String>;
+
+    /// `POST /v1/reload`. Fails with every finding when the old configuration stays.
+    fn reload(&self) -> ReloadFuture<'_>;
+
+    /// Every worker's index and counters, for `/metrics`.
+    fn worker_counters(&self) -> Vec<(usize, Counters)>;
+}
+
+/// What [`Appliance::reload`] returns.
+pub type ReloadFuture<'a> = Pin<Box<dyn Future<Output = Result<ReloadReport, String>> + Send + 'a>>;
+
+/// The state of an appliance.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its name, from the configuration.
+    pub appliance: String,
+    /// Version of the binary.
+    pub version: String,
+    /// Seconds since it started.
+    pub uptime_s: u64,
+    /// Generation of the newest published snapshot.
+    pub generation: u64,
+    /// Hash of the live configuration and its zone files.
+    pub config_hash: String,
+    /// When that configuration was loaded, Unix time in seconds.
+    pub config_loaded_at: u64,
+    /// The workers, by index.
+    pub workers: Vec<WorkerStatus>,
+    /// The ports, in the order of the configuration.
+    pub ports: Vec<PortStatus>,
+    /// The sites, in the order of the configuration.
+    pub sites: Vec<SiteStatus>,
+    /// The services, in the order of the configuration.
+    pub services: Vec<ServiceStatus>,
+}
+
+/// One worker.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// Its index.
+    pub index: usize,
+    /// CPU that it is pinned to.
+    pub core: usize,
+    /// Packets received since start.
+    pub received: u64,
+    /// Packets replied to.
+    pub replied: u64,
+    /// Packets transmitted.
+    pub transmitted: u64,
+    /// Packets dropped, for any reason.
+    pub dropped: u64,
+    /// The reasons that occurred, by counter name.
+    pub dropped_by_reason: BTreeMap<String, u64>,
+    /// Share of polls that found a packet, 0 to 1.
+    pub busy_share: f64,
+    /// Longest time between two loop turns since start, microseconds.
+    pub loop_gap_max_us: f64,
+    /// It has stood still for longer than a worker may.
+    pub stalled: bool,
+    /// Generation of the snapshot that it answers by; 0 before the first.
+    pub generation: u64,
+    /// Snapshots published to it.
+    pub published: u64,
+    /// Snapshots that it adopted.
+    pub adopted: u64,
+    /// Snapshots replaced by a newer one before it took them.
+    pub superseded: u64,
+    /// Snapshots that it handed back.
+    pub retired: u64,
+}
+
+/// One port, with the driver's own counts since start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PortStatus {
+    /// Its name, from the configuration.
+    pub name: String,
+    /// Devargs or PCI address.
+    pub device: String,
+    /// Name of the DPDK driver.
+    pub driver: String,
+    /// MAC address, `aa:bb:cc:dd:ee:ff`.
+    pub mac: String,
+    /// MTU, bytes.
+    pub mtu: u16,
+    /// The link is up.
+    pub link_up: bool,
+    /// Link speed, Mb/s; 0 when the driver does not know.
+    pub link_mbps: u32,
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Packets transmitted.
+    pub tx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Bytes transmitted.
+    pub tx_bytes: u64,
+    /// Packets that the port dropped because its receive queues were full (`imissed`).
+    pub imissed: u64,
+    /// Erroneous packets received (`ierrors`).
+    pub ierrors: u64,
+    /// Packets that failed to transmit (`oerrors`).
+    pub oerrors: u64,
+    /// Receives that failed for want of buffers (`rx_nombuf`).
+    pub rx_nombuf: u64,
+}
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SiteStatus {
+    /// Its name.
+    pub name: String,
+    /// The ISP that it stands in.
+    pub isp: Option<String>,
+    /// Members at it, over all services.
+    pub members: usize,
+    /// Those that are up.
+    pub members_up: usize,
+}
+
+/// One service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ServiceStatus {
+    /// Its name.
+    pub name: String,
+    /// Its members, in the order of the configuration.
+    pub members: Vec<MemberStatus>,
+}
+
+/// One member of one service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// Its address.
+    pub address: IpAddr,
+    /// Name of its site.
+    pub site: String,
+    /// What the checks say of it.
+    pub state: State,
+    /// Seconds since that changed; `None` without a check.
+    pub since_s: Option<f64>,
+    /// Seconds since a check of it last completed; `None` without a check or before the first.
+    pub last_check_age_s: Option<f64>,
+    /// How long that check took, milliseconds.
+    pub last_check_ms: Option<f64>,
+    /// Checks are due and do not complete: the state is old.
+    pub stale: bool,
+    /// What the last check found.
+    pub reason: String,
+    /// Its weight.
+    pub weight: u16,
+}
+
+impl MemberStatus {
+    /// From what the prober knows of it; `None`: its service has no check, and it counts as up.
+    pub fn new(address: IpAddr, site: String, weight: u16, target: Option<&TargetStatus>) -> Self {
+        let unchecked = Self {
+            address,
+            site,
+            weight,
+            state: State::Up,
+            since_s: None,
+            last_check_age_s: None,
+            last_check_ms: None,
+            stale: false,
+            reason: "no check".into(),
+        };
+        let Some(target) = target else { return unchecked };
+        Self {
+            state: target.state,
+            since_s: Some(target.since.as_secs_f64()),
+            last_check_age_s: target.last_check_age.map(|age| age.as_secs_f64()),
+            last_check_ms: target.last_duration.map(|took| took.as_secs_f64() * 1e3),
+            stale: target.stale,
+            reason: target.reason.clone(),
+            ..unchecked
+        }
+    }
+}
+
+/// What is to be explained: the query of `GET /v1/explain`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExplainRequest {
+    /// The name asked for.
+    pub name: String,
+    /// The RR type asked for: mnemonic or `TYPE123`.
+    #[serde(rename = "type", default = "ExplainRequest::default_type")]
+    pub rtype: String,
+    /// Source address of the query.
+    pub from: IpAddr,
+    /// Client subnet in the query (RFC 7871).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ecs: Option<IpNet>,
+}
+
+impl ExplainRequest {
+    fn default_type() -> String {
+        "A".into()
+    }
+}
+
+/// Why a client gets an answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// What was asked, `NAME TYPE`.
+    pub question: String,
+    /// The address or prefix that the choice went by.
+    pub client: String,
+    /// Where that came from.
+    pub client_source: ClientSource,
+    /// The client class that it fell into.
+    pub class: String,
+    /// The client's ISP, if one is known.
+    pub isp: Option<String>,
+    /// Apex of the zone that holds the name; `None`: not served here.
+    pub zone: Option<String>,
+    /// The service, when the name is one.
+    pub service: Option<String>,
+    /// Its policy: the chain and what shapes it, in one line.
+    pub policy: Option<String>,
+    /// What each metric of the chain did, in order.
+    pub steps: Vec<Step>,
+    /// What the chain left: members in the order that they would be fallen back on.
+    pub tiers: Vec<Vec<String>>,
+    /// How the answer was drawn from the tiers.
+    pub draw: Option<String>,
+    /// The answer's records or addresses, in order.
+    pub answer: Vec<String>,
+    /// RCODE mnemonic.
+    pub rcode: String,
+    /// TTL of the answer, seconds.
+    pub ttl: Option<u32>,
+    /// ECS scope prefix length of the answer; `None` when the query had no ECS.
+    pub scope: Option<u8>,
+    /// Generation of the snapshot that answered.
+    pub generation: u64,
+}
+
+/// Where the client address came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientSource {
+    /// The source address of the query's packet.
+    Transport,
+    /// The client subnet option.
+    Ecs,
+}
+
+/// One metric of the chain at work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// The metric, as in the configuration.
+    pub metric: String,
+    /// Candidates before it.
+    pub before: Vec<String>,
+    /// Candidates after it.
+    pub after: Vec<String>,
+    /// What it went by.
+    pub text: String,
+}
+
+/// What a reload did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReloadReport {
+    /// Generation of the snapshot published by it.
+    pub generation: u64,
+    /// Hash of the configuration that is now live.
+    pub config_hash: String,
+    /// What was odd about it, or needs a restart to take effect.
+    pub warnings: Vec<String>,
+}
+
+/// The body of every answer that is not a success.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// What is wrong.
+    pub error: String,
+}

@@ -1,0 +1,311 @@
+//! `/metrics`: status and counters in the Prometheus text format. Called by the server once a
+//! scrape; nothing is kept between scrapes, the numbers are the workers' and the prober's own.
+
+use super::api::{MemberStatus, PortStatus, ServiceStatus, Status, WorkerStatus};
+use crate::health::State;
+use dataplane::counters::{Counter, Counters, Kind};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, NoLabelSet, prometheus_text,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+use std::fmt;
+
+pub use prometheus_text::CONTENT_TYPE;
+
+/// Everything as one scrape's text.
+pub fn render(status: Status, counters: Vec<(usize, Counters)>) -> String {
+    let mut registry = Registry::with_prefix("windrose");
+    registry.register_collector(Box::new(Scrape { status, counters }));
+    let mut text = String::new();
+    prometheus_text::encode(&mut text, &registry).expect("writing to a string does not fail");
+    text
+}
+
+#[derive(Debug)]
+struct Scrape {
+    status: Status,
+    counters: Vec<(usize, Counters)>,
+}
+
+impl Collector for Scrape {
+    fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
+        let mut families = Families(encoder);
+        self.appliance(&mut families)?;
+        self.counters(&mut families)?;
+        self.workers(&mut families)?;
+        self.ports(&mut families)?;
+        self.health(&mut families)
+    }
+}
+
+/// Writes whole families.
+struct Families<'a>(DescriptorEncoder<'a>);
+
+impl Families<'_> {
+    /// A counter; `name` is without its `_total`.
+    fn counter<L: EncodeLabelSet, V: EncodeCounterValue>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (L, V)>,
+    ) -> fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (labels, value) in samples {
+            family
+                .encode_family(&labels)?
+                .encode_counter::<NoLabelSet, _, f64>(&value, None)?;
+        }
+        Ok(())
+    }
+
+    /// A gauge.
+    fn gauge<L: EncodeLabelSet, V: EncodeGaugeValue>(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (L, V)>,
+    ) -> fmt::Result {
+        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, value) in samples {
+            family.encode_family(&labels)?.encode_gauge(&value)?;
+        }
+        Ok(())
+    }
+}
+
+/// No labels.
+const BARE: [(&str, &str); 0] = [];
+
+impl Scrape {
+    fn appliance(&self, families: &mut Families<'_>) -> fmt::Result {
+        let status = &self.status;
+        let info = [
+            ("appliance", &status.appliance),
+            ("version", &status.version),
+            ("config_hash", &status.config_hash),
+        ];
+        families.gauge(
+            "info",
+            "The appliance, its version and the hash of its live configuration; always 1.",
+            [(info, 1_u64)],
+        )?;
+        families.gauge(
+            "uptime_seconds",
+            "Seconds since the appliance started.",
+            [(BARE, status.uptime_s)],
+        )?;
+        families.gauge(
+            "snapshot_generation",
+            "Generation of the newest published snapshot.",
+            [(BARE, status.generation)],
+        )?;
+        families.gauge(
+            "config_loaded_timestamp_seconds",
+            "When the live configuration was loaded, Unix time.",
+            [(BARE, status.config_loaded_at)],
+        )
+    }
+
+    /// Every counter of the workers: drops and DNS outcomes as one family each, the others alone.
+    fn counters(&self, families: &mut Families<'_>) -> fmt::Result {
+        for &counter in Counter::ALL {
+            let name = match (counter.kind(), counter) {
+                (Kind::Drop | Kind::Dns, _) => continue,
+                // A maximum in ticks of this machine's clock: told in seconds below.
+                (_, Counter::LoopGapTicksMax) => continue,
+                (Kind::Packets, _) => format!("{}_packets", counter.name()),
+                (Kind::Worker, _) => counter.name().to_owned(),
+            };
+            let samples = self
+                .counters
+                .iter()
+                .map(|(worker, all)| ([("worker", *worker)], all.get(counter)));
+            families.counter(&name, counter.help(), samples)?;
+        }
+        self.split(
+            families,
+            Kind::Drop,
+            "dropped_packets",
+            "reason",
+            "Received packets that were dropped.",
+        )?;
+        self.split(
+            families,
+            Kind::Dns,
+            "dns_replies",
+            "outcome",
+            "Replies to DNS queries.",
+        )
+    }
+
+    /// One family whose label tells the counters of a kind apart. Its help explains each.
+    fn split(
+        &self,
+        families: &mut Families<'_>,
+        kind: Kind,
+        name: &str,
+        label: &'static str,
+        what: &str,
+    ) -> fmt::Result {
+        let of_kind = || Counter::ALL.iter().copied().filter(move |c| c.kind() == kind);
+        let mut help = what.to_owned();
+        for counter in of_kind() {
+            help.push_str(&format!(" {}: {}", counter.name(), counter.help()));
+        }
+        let samples = self.counters.iter().flat_map(|(worker, all)| {
+            let worker = worker.to_string();
+            of_kind().map(move |c| {
+                (
+                    [("worker", worker.clone()), (label, c.name().to_owned())],
+                    all.get(c),
+                )
+            })
+        });
+        families.counter(name, &help, samples)
+    }
+
+    fn workers(&self, families: &mut Families<'_>) -> fmt::Result {
+        let workers = &self.status.workers;
+        let each =
+            |value: fn(&WorkerStatus) -> u64| workers.iter().map(move |w| ([("worker", w.index)], value(w)));
+        families.counter(
+            "snapshots_published",
+            "Snapshots published to the worker.",
+            each(|w| w.published),
+        )?;
+        families.counter(
+            "snapshots_superseded",
+            "Snapshots replaced by a newer one before the worker took them.",
+            each(|w| w.superseded),
+        )?;
+        families.gauge(
+            "worker_snapshot_generation",
+            "Generation of the snapshot that the worker answers by; 0 before the first.",
+            each(|w| w.generation),
+        )?;
+        families.gauge(
+            "worker_stalled",
+            "1 while the worker stands still.",
+            each(|w| w.stalled.into()),
+        )?;
+        families.gauge(
+            "worker_busy_ratio",
+            "Share of polls that found a packet, 0 to 1.",
+            workers.iter().map(|w| ([("worker", w.index)], w.busy_share)),
+        )?;
+        families.gauge(
+            "worker_loop_gap_max_seconds",
+            "Longest time between two loop turns since start.",
+            workers
+                .iter()
+                .map(|w| ([("worker", w.index)], w.loop_gap_max_us / 1e6)),
+        )
+    }
+
+    fn ports(&self, families: &mut Families<'_>) -> fmt::Result {
+        let ports = &self.status.ports;
+        let each = |value: fn(&PortStatus) -> u64| {
+            ports.iter().map(move |p| ([("port", p.name.as_str())], value(p)))
+        };
+        families.counter(
+            "port_rx_packets",
+            "Packets received by the port.",
+            each(|p| p.rx_packets),
+        )?;
+        families.counter(
+            "port_tx_packets",
+            "Packets transmitted by the port.",
+            each(|p| p.tx_packets),
+        )?;
+        families.counter(
+            "port_rx_bytes",
+            "Bytes received by the port.",
+            each(|p| p.rx_bytes),
+        )?;
+        families.counter(
+            "port_tx_bytes",
+            "Bytes transmitted by the port.",
+            each(|p| p.tx_bytes),
+        )?;
+        families.counter(
+            "port_rx_missed",
+            "Packets that the port dropped because its receive queues were full (imissed).",
+            each(|p| p.imissed),
+        )?;
+        families.counter(
+            "port_rx_errors",
+            "Erroneous packets received (ierrors).",
+            each(|p| p.ierrors),
+        )?;
+        families.counter(
+            "port_tx_errors",
+            "Packets that failed to transmit (oerrors).",
+            each(|p| p.oerrors),
+        )?;
+        families.counter(
+            "port_rx_nombuf",
+            "Receives that failed for want of buffers (rx_nombuf).",
+            each(|p| p.rx_nombuf),
+        )?;
+        families.gauge(
+            "port_link_up",
+            "1 while the port's link is up.",
+            each(|p| p.link_up.into()),
+        )
+    }
+
+    fn health(&self, families: &mut Families<'_>) -> fmt::Result {
+        let status = &self.status;
+        let sites = || {
+            status
+                .sites
+                .iter()
+                .map(|site| [("site", site.name.as_str())])
+                .zip(&status.sites)
+        };
+        families.gauge(
+            "site_members",
+            "Members at the site, over all services.",
+            sites().map(|(labels, site)| (labels, site.members as u64)),
+        )?;
+        families.gauge(
+            "site_members_up",
+            "Members at the site that are up.",
+            sites().map(|(labels, site)| (labels, site.members_up as u64)),
+        )?;
+        families.gauge(
+            "member_up",
+            "1: the member is up; 0: it is down, or nothing is known of it yet.",
+            members(status).map(|(labels, m)| (labels, u64::from(m.state == State::Up))),
+        )?;
+        families.gauge(
+            "member_stale",
+            "1: checks of the member are due and do not complete; its state is old.",
+            members(status).map(|(labels, m)| (labels, u64::from(m.stale))),
+        )?;
+        families.gauge(
+            "member_last_check_age_seconds",
+            "Seconds since a check of the member last completed; none without a check.",
+            members(status).filter_map(|(labels, m)| Some((labels, m.last_check_age_s?))),
+        )
+    }
+}
+
+/// Every member with its labels.
+fn members(status: &Status) -> impl Iterator<Item = ([(&'static str, String); 3], &MemberStatus)> {
+    let labelled = |service: &ServiceStatus, member: &MemberStatus| {
+        [
+            ("service", service.name.clone()),
+            ("address", member.address.to_string()),
+            ("site", member.site.clone()),
+        ]
+    };
+    status.services.iter().flat_map(move |service| {
+        service
+            .members
+            .iter()
+            .map(move |member| (labelled(service, member), member))
+    })
+}

@@ -1,0 +1,166 @@
+//! `windrose explain`: why a client gets an answer, from the running appliance's own engine.
+//!
+//! Exit code 0; 1 when the question cannot be explained; 2 when no appliance answers.
+
+use super::{print_json, report};
+use crate::admin::api::{ClientSource, ExplainRequest, Explanation};
+use crate::admin::client;
+use hyper::Method;
+use ipnet::IpNet;
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Explain why a client gets the answer that it gets.
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// The name asked for.
+    name: String,
+    /// The RR type asked for.
+    #[arg(value_name = "TYPE", default_value = "A")]
+    rtype: String,
+    /// Source address of the query: the client's or its resolver's.
+    #[arg(long, value_name = "ADDR")]
+    from: IpAddr,
+    /// Client subnet in the query (RFC 7871), such as 203.0.113.0/24.
+    #[arg(long, value_name = "PREFIX")]
+    ecs: Option<IpNet>,
+    /// Admin socket of the appliance.
+    #[arg(long, value_name = "PATH", default_value = client::DEFAULT_SOCKET)]
+    socket: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub(super) fn execute(self) -> ExitCode {
+        let (socket, json) = (self.socket.clone(), self.json);
+        let shown = client::request(&socket, Method::GET, &self.path_and_query()).and_then(|body| {
+            if json {
+                return print_json(&socket, &body);
+            }
+            print!("{}", render(&client::parse(&socket, &body)?));
+            Ok(())
+        });
+        report(shown)
+    }
+
+    fn path_and_query(self) -> String {
+        let request = ExplainRequest {
+            name: self.name,
+            rtype: self.rtype,
+            from: self.from,
+            ecs: self.ecs,
+        };
+        let query = serde_urlencoded::to_string(request).expect("a flat structure of texts");
+        format!("/v1/explain?{query}")
+    }
+}
+
+/// Metric column, characters.
+const METRIC_WIDTH: usize = 12;
+
+/// The explanation as text.
+fn render(e: &Explanation) -> String {
+    let mut out = String::new();
+    let mut line = |label: &str, text: &str| _ = writeln!(out, "{label:<10}{text}");
+    line("question", &e.question);
+    let source = match e.client_source {
+        ClientSource::Transport => "source address of the query",
+        ClientSource::Ecs => "client subnet of the query",
+    };
+    line("client", &format!("{} ({source})", e.client));
+    line(
+        "class",
+        &format!("{}, ISP {}", e.class, e.isp.as_deref().unwrap_or("unknown")),
+    );
+    line("zone", e.zone.as_deref().unwrap_or("none of ours"));
+    if let Some(service) = &e.service {
+        line("service", service);
+    }
+    if let Some(policy) = &e.policy {
+        line("policy", policy);
+    }
+    for (i, step) in e.steps.iter().enumerate() {
+        let label = if i == 0 { "chain" } else { "" };
+        let (before, after) = (step.before.len(), step.after.len());
+        let gone: Vec<_> = step
+            .before
+            .iter()
+            .filter(|c| !step.after.contains(c))
+            .map(String::as_str)
+            .collect();
+        let mut text = format!("{:<METRIC_WIDTH$}{before} -> {after}", step.metric);
+        if !step.text.is_empty() {
+            let _ = write!(text, "  {}", step.text);
+        }
+        if !gone.is_empty() {
+            let _ = write!(text, "; out: {}", gone.join(", "));
+        }
+        line(label, &text);
+    }
+    for (i, tier) in e.tiers.iter().enumerate() {
+        line(
+            if i == 0 { "tiers" } else { "" },
+            &format!("{}: {}", i + 1, tier.join(", ")),
+        );
+    }
+    if let Some(draw) = &e.draw {
+        line("draw", draw);
+    }
+    let mut answer = e.rcode.clone();
+    if let Some(ttl) = e.ttl {
+        let _ = write!(answer, ", TTL {ttl}");
+    }
+    if let Some(scope) = e.scope {
+        let _ = write!(answer, ", scope /{scope}");
+    }
+    line("answer", &format!("{answer}, generation {}", e.generation));
+    for record in &e.answer {
+        line("", record);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::server::tests::sample_explanation;
+
+    #[test]
+    fn a_screen_for_people() {
+        let expected = "\
+question  vod.example.com. A
+client    203.0.113.0/24 (client subnet of the query)
+class     3, ISP KT
+zone      example.com.
+service   vod.example.com.
+policy    health, isp, static weighted
+chain     health      3 -> 2  failed checks; out: 198.51.100.9
+          isp         2 -> 1  stands in KT; out: 192.0.2.1
+tiers     1: 198.51.100.1
+          2: 192.0.2.1
+draw      weighted, 1 of 1
+answer    NOERROR, TTL 30, scope /24, generation 7
+          198.51.100.1
+";
+        assert_eq!(render(&sample_explanation()), expected);
+    }
+
+    #[test]
+    fn the_query_is_encoded() {
+        let args = Args {
+            name: "a&b.example".into(),
+            rtype: "AAAA".into(),
+            from: "2001:db8::1".parse().unwrap(),
+            ecs: Some("203.0.113.0/24".parse().unwrap()),
+            socket: "/none".into(),
+            json: false,
+        };
+        // RFC 3986 section 2.1 percent encoding, as HTML forms use it.
+        let expected = "/v1/explain?name=a%26b.example&type=AAAA&from=2001%3Adb8%3A%3A1&ecs=203.0.113.0%2F24";
+        assert_eq!(args.path_and_query(), expected);
+    }
+}

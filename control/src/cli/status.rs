@@ -1,0 +1,297 @@
+//! `windrose status`: the state of a running appliance as tables, or as the API's JSON.
+//!
+//! Exit code 0; 1 when the appliance refuses; 2 when none answers.
+
+use super::{print_json, report};
+use crate::admin::api::{ServiceStatus, Status, WorkerStatus};
+use crate::admin::client;
+use hyper::Method;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Show ports, workers, sites and services of a running appliance.
+#[derive(clap::Args, Debug)]
+pub(super) struct Args {
+    /// Admin socket of the appliance.
+    #[arg(long, value_name = "PATH", default_value = client::DEFAULT_SOCKET)]
+    socket: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    pub(super) fn execute(self) -> ExitCode {
+        let answer = client::request(&self.socket, Method::GET, "/v1/status");
+        let shown = answer.and_then(|body| {
+            if self.json {
+                return print_json(&self.socket, &body);
+            }
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |d| d.as_secs());
+            print!("{}", render(&client::parse(&self.socket, &body)?, now));
+            Ok(())
+        });
+        report(shown)
+    }
+}
+
+/// The status as text. `now`: Unix time in seconds.
+fn render(status: &Status, now: u64) -> String {
+    let mut out = String::new();
+    let loaded = seconds(now.saturating_sub(status.config_loaded_at) as f64);
+    let _ = writeln!(
+        out,
+        "{} (windrose {}), up {}\nconfiguration {}, generation {}, loaded {loaded} ago",
+        status.appliance,
+        status.version,
+        seconds(status.uptime_s as f64),
+        status.config_hash.get(..12).unwrap_or(&status.config_hash),
+        status.generation,
+    );
+    ports(&mut out, status);
+    workers(&mut out, &status.workers);
+    sites(&mut out, status);
+    for service in &status.services {
+        members(&mut out, service);
+    }
+    out
+}
+
+fn ports(out: &mut String, status: &Status) {
+    let mut table = Table::new(&[
+        "PORT", "DEVICE", "DRIVER", "MAC", "MTU", "LINK", ">RX", ">TX", ">MISSED", ">ERRORS", ">NO MBUF",
+    ]);
+    for port in &status.ports {
+        let link = match (port.link_up, port.link_mbps) {
+            (false, _) => "down".to_owned(),
+            (true, 0) => "up".to_owned(),
+            (true, mbps) => format!("up {mbps} Mb/s"),
+        };
+        table.row([
+            port.name.clone(),
+            port.device.clone(),
+            port.driver.clone(),
+            port.mac.clone(),
+            port.mtu.to_string(),
+            link,
+            port.rx_packets.to_string(),
+            port.tx_packets.to_string(),
+            port.imissed.to_string(),
+            (port.ierrors + port.oerrors).to_string(),
+            port.rx_nombuf.to_string(),
+        ]);
+    }
+    table.print(out);
+}
+
+fn workers(out: &mut String, workers: &[WorkerStatus]) {
+    let mut table = Table::new(&[
+        "WORKER",
+        ">CPU",
+        ">RECEIVED",
+        ">REPLIED",
+        ">DROPPED",
+        ">BUSY",
+        ">MAX GAP",
+        "STATE",
+        ">GENERATION",
+        ">PUBLISHED",
+        ">ADOPTED",
+        ">SUPERSEDED",
+        ">RETIRED",
+    ]);
+    for worker in workers {
+        table.row([
+            worker.index.to_string(),
+            worker.core.to_string(),
+            worker.received.to_string(),
+            worker.replied.to_string(),
+            worker.dropped.to_string(),
+            format!("{:.1}%", worker.busy_share * 100.0),
+            format!("{:.0} us", worker.loop_gap_max_us),
+            if worker.stalled {
+                "STALLED".into()
+            } else {
+                "running".into()
+            },
+            worker.generation.to_string(),
+            worker.published.to_string(),
+            worker.adopted.to_string(),
+            worker.superseded.to_string(),
+            worker.retired.to_string(),
+        ]);
+    }
+    table.print(out);
+    for worker in workers {
+        if worker.dropped_by_reason.is_empty() {
+            continue;
+        }
+        let mut reasons: Vec<_> = worker.dropped_by_reason.iter().collect();
+        reasons.sort_by_key(|(name, count)| (std::cmp::Reverse(**count), *name));
+        let reasons: Vec<_> = reasons
+            .iter()
+            .map(|(name, count)| format!("{name} {count}"))
+            .collect();
+        let _ = writeln!(out, "worker {} dropped: {}", worker.index, reasons.join(", "));
+    }
+}
+
+fn sites(out: &mut String, status: &Status) {
+    let mut table = Table::new(&["SITE", "ISP", ">UP"]);
+    for site in &status.sites {
+        let isp = site.isp.clone().unwrap_or_else(|| "-".into());
+        table.row([
+            site.name.clone(),
+            isp,
+            format!("{}/{}", site.members_up, site.members),
+        ]);
+    }
+    table.print(out);
+}
+
+fn members(out: &mut String, service: &ServiceStatus) {
+    let _ = writeln!(out, "\nservice {}", service.name);
+    let mut table = Table::new(&[
+        "ADDRESS",
+        "SITE",
+        "STATE",
+        ">FOR",
+        ">LAST CHECK",
+        ">TOOK",
+        ">WEIGHT",
+        "REASON",
+    ]);
+    table.heading_gap = false;
+    let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".into());
+    for member in &service.members {
+        table.row([
+            member.address.to_string(),
+            member.site.clone(),
+            if member.stale {
+                format!("{} STALE", member.state)
+            } else {
+                member.state.to_string()
+            },
+            or_dash(member.since_s.map(seconds)),
+            or_dash(member.last_check_age_s.map(|age| format!("{} ago", seconds(age)))),
+            or_dash(member.last_check_ms.map(|ms| format!("{ms:.1} ms"))),
+            member.weight.to_string(),
+            member.reason.clone(),
+        ]);
+    }
+    table.print(out);
+}
+
+/// A length of time in at most two units.
+fn seconds(s: f64) -> String {
+    let whole = s as u64;
+    match whole {
+        0..10 => format!("{s:.1}s"),
+        10..60 => format!("{whole}s"),
+        60..3600 => format!("{}m{:02}s", whole / 60, whole % 60),
+        3600..86_400 => format!("{}h{:02}m", whole / 3600, whole / 60 % 60),
+        _ => format!("{}d{:02}h", whole / 86_400, whole / 3600 % 24),
+    }
+}
+
+/// Rows under headings, in columns as wide as their widest cell.
+struct Table<const N: usize> {
+    headings: [&'static str; N],
+    right: [bool; N],
+    rows: Vec<[String; N]>,
+    heading_gap: bool,
+}
+
+impl<const N: usize> Table<N> {
+    /// A heading that starts with `>` aligns its column to the right.
+    fn new(headings: &[&'static str; N]) -> Self {
+        Self {
+            headings: headings.map(|h| h.trim_start_matches('>')),
+            right: headings.map(|h| h.starts_with('>')),
+            rows: Vec::new(),
+            heading_gap: true,
+        }
+    }
+
+    fn row(&mut self, cells: [String; N]) {
+        self.rows.push(cells);
+    }
+
+    fn print(self, out: &mut String) {
+        if self.rows.is_empty() {
+            return;
+        }
+        let mut widths = self.headings.map(|h| h.chars().count());
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        if self.heading_gap {
+            out.push('\n');
+        }
+        let headings = self.headings.map(str::to_owned);
+        for row in std::iter::once(&headings).chain(&self.rows) {
+            let mut line = String::new();
+            for ((cell, width), right) in row.iter().zip(widths).zip(self.right) {
+                let _ = if right {
+                    write!(line, "{cell:>width$}  ")
+                } else {
+                    write!(line, "{cell:<width$}  ")
+                };
+            }
+            let _ = writeln!(out, "{}", line.trim_end());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admin::server::tests::sample_status;
+
+    #[test]
+    fn a_screen_for_people() {
+        let text = render(&sample_status(), 1_800_000_090);
+        let expected = "\
+lab-1 (windrose 0.1.0), up 1h01m
+configuration 0123456789ab, generation 7, loaded 1m30s ago
+
+PORT  DEVICE                   DRIVER         MAC                MTU   LINK            RX  TX  MISSED  ERRORS  NO MBUF
+isp   net_af_packet0,iface=e1  net_af_packet  02:00:00:00:00:01  1500  up 10000 Mb/s  105  95       1       5        4
+
+WORKER  CPU  RECEIVED  REPLIED  DROPPED   BUSY  MAX GAP  STATE    GENERATION  PUBLISHED  ADOPTED  SUPERSEDED  RETIRED
+0         1       100       90       10  12.5%   250 us  STALLED           6          7        5           2        4
+worker 0 dropped: arp 7, runt 3
+
+SITE   ISP   UP
+seoul  KT   1/2
+
+service vod.example.com
+ADDRESS       SITE   STATE         FOR  LAST CHECK    TOOK  WEIGHT  REASON
+198.51.100.1  seoul  up          2m05s    0.4s ago  1.5 ms      10  HTTP 200
+2001:db8::2   seoul  down STALE    12s     12s ago       -       1  connecting: refused
+203.0.113.3   seoul  up              -           -       -       1  no check
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn times_have_two_units() {
+        let cases = [
+            (0.04, "0.0s"),
+            (9.5, "9.5s"),
+            (59.9, "59s"),
+            (60.0, "1m00s"),
+            (3_725.0, "1h02m"),
+            (90_000.0, "1d01h"),
+        ];
+        for (s, text) in cases {
+            assert_eq!(seconds(s), text);
+        }
+    }
+}
