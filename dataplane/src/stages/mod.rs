@@ -5,6 +5,8 @@
 //! stage. A new stage is a new folder, a [`Lane`] and an arm in the worker's dispatch.
 
 pub mod classify;
+pub mod neighbour;
+pub mod punt;
 pub mod reply;
 #[cfg(test)]
 pub(crate) mod testkit;
@@ -56,7 +58,8 @@ pub struct Layers {
     pub family: Family,
     /// Start of the IP header (or of the ARP body): Ethernet header and tags before it.
     pub l3: u16,
-    /// Start of the UDP, TCP or ICMP header.
+    /// Start of the UDP, TCP or ICMP header, behind IPv4 options and IPv6 extension headers; of the ARP
+    /// body, as `l3`, for ARP.
     pub l4: u16,
     /// First byte after the IP payload: header plus total length, not the frame's length.
     pub end: u16,
