@@ -25,7 +25,7 @@ pub use rate::RateLimit;
 use super::classify::PortView;
 use super::{Family, Layers, Verdict};
 use crate::arch::Ticks;
-use crate::counters::{Counter, Counters};
+use crate::counters::Counters;
 use crate::io::Window;
 use crate::wire::{at, icmp};
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 use super::*;
+use crate::counters::Counter;
 use crate::io::{Shape, WINDOW};
 use crate::stages::Lane;
 use crate::stages::classify::classify;
