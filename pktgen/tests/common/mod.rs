@@ -5,11 +5,11 @@ use dataplane::io::memory::{MemoryConfig, MemoryPort, MemoryWire};
 use dataplane::io::{Buffer, Burst, QueuePair};
 use pktgen::clock::Clock;
 
-pub const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-pub const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+pub(crate) const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+pub(crate) const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 /// Sees each frame that is transmitted; may inject frames at any time.
-pub trait Server {
+pub(crate) trait Server {
     /// A frame arrives.
     fn frame(&mut self, frame: &mut [u8; 2048], len: usize, wire: &MemoryWire);
     /// A turn of the generator begins.
@@ -17,15 +17,15 @@ pub trait Server {
 }
 
 /// A port with a server behind it.
-pub struct Served<S> {
+pub(crate) struct Served<S> {
     port: MemoryPort,
-    pub wire: MemoryWire,
-    pub server: S,
+    pub(crate) wire: MemoryWire,
+    pub(crate) server: S,
     takes: usize,
 }
 
 impl<S> Served<S> {
-    pub fn new(server: S) -> Self {
+    pub(crate) fn new(server: S) -> Self {
         let (port, wire) = MemoryPort::new(MemoryConfig {
             mac: CLIENT_MAC,
             stale: Some(0xee),
@@ -42,7 +42,7 @@ impl<S> Served<S> {
 
     /// The port takes so many frames a call at most.
     #[allow(dead_code, reason = "not every test limits the port")]
-    pub fn limit(&mut self, takes: usize) {
+    pub(crate) fn limit(&mut self, takes: usize) {
         self.takes = takes;
         self.wire.limit_tx(Some(takes));
     }
@@ -80,9 +80,9 @@ impl<S: Server> QueuePair for Served<S> {
 }
 
 /// Time that moves by a fixed step whenever it is read.
-pub struct Steps {
-    pub now: u64,
-    pub step: u64,
+pub(crate) struct Steps {
+    pub(crate) now: u64,
+    pub(crate) step: u64,
 }
 
 impl Clock for Steps {
