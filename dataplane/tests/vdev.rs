@@ -364,7 +364,7 @@ fn memif_carries_frames_between_two_ports() {
 }
 
 #[test]
-fn af_packet_carries_frames_and_puts_vlan_tags_back() {
+fn af_packet_carries_frames_with_their_vlan_tags() {
     let (eal, _turn) = eal();
     in_namespace(|| {
         veth_pair();
@@ -375,8 +375,8 @@ fn af_packet_carries_frames_and_puts_vlan_tags_back() {
         assert_eq!(left.info().multicast, Multicast::Promiscuous);
         assert_eq!((left.info().mtu, right.info().mtu), (1500, 1500));
         let mut sent: Vec<_> = (0..40).map(|n| frame(n, 60 + 30 * n as usize)).collect();
-        // One tag with priority, two of 0x8100, and 0x88a8 over 0x8100: the kernel takes the outer
-        // one out of the data, and af_packet does not say which TPID it had.
+        // One tag with priority, two of 0x8100, and 0x88a8 over 0x8100. The kernel takes the outer
+        // one out of the data; af_packet puts it back, but does not know which TPID it had.
         let tagged = |tags: &[u8]| [&frame(99, 80)[..12], tags, &frame(99, 80)[12..]].concat();
         sent.push(tagged(b"\x81\x00\xa0\x64"));
         sent.push(tagged(b"\x81\x00\x00\x05\x81\x00\x00\x06"));
@@ -511,6 +511,7 @@ fn mistakes_have_clear_errors() {
     hungry.rx_descriptors = 4096;
     // 512 and two bursts are promised to the port above.
     assert!(error(&hungry, one).contains("hold up to 4992 buffers of a pool of 2048"));
+    assert!(error(&config("net_af_xdp9,iface=lo"), one).contains("af_xdp keeps 4096 at least"));
     let many: Vec<_> = (0..40).map(|_| pool.clone()).collect();
     assert!(
         error(&config("net_ring_many"), &many).contains("need 40 queue pairs, the driver net_ring has 16")

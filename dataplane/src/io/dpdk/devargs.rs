@@ -88,6 +88,16 @@ pub(super) fn prepare(device: &str, queues: u16) -> Result<String, DpdkError> {
     }
 }
 
+/// The least buffers that a driver keeps in its receive and in its transmit queue, whatever the
+/// number of descriptors. af_xdp's rings have 2048 entries each.
+pub(super) fn kept_buffers(device: &str) -> u32 {
+    if name(device).starts_with("net_af_xdp") {
+        2048
+    } else {
+        0
+    }
+}
+
 fn interface_exists(name: &str) -> bool {
     // SAFETY: a string that ends with NUL is read.
     CString::new(name).is_ok_and(|name| unsafe { libc::if_nametoindex(name.as_ptr()) } != 0)

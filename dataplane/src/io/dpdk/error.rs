@@ -44,7 +44,7 @@ pub enum DpdkError {
     /// The pool cannot fill the queues of its ports.
     #[error(
         "{device}: its queues and those before it hold up to {needed} buffers of a pool of {buffers}. Raise `buffers`, \
-         or lower `rx_descriptors` and `tx_descriptors`"
+         or lower `rx_descriptors` and `tx_descriptors` (af_xdp keeps 4096 at least)"
     )]
     Buffers {
         /// The port's device.
@@ -115,7 +115,7 @@ pub enum DpdkError {
         reason: String,
     },
     /// A step of bringing the port up or down failed.
-    #[error("{device}: {step} failed: {reason}")]
+    #[error("{device}: {step} failed: {reason}; DPDK's own words are on standard error")]
     Port {
         /// The port's device.
         device: String,

@@ -169,7 +169,8 @@ impl Port {
             sys::rte_eth_dev_adjust_nb_rx_tx_desc(id, &mut rx, &mut tx)
         })?;
 
-        let promised = u32::from(rx) + u32::from(tx) + 2 * BURST_MAX as u32;
+        let kept = devargs::kept_buffers(&device);
+        let promised = u32::from(rx).max(kept) + u32::from(tx).max(kept) + 2 * BURST_MAX as u32;
         for (queue, pool) in (0..).zip(pools) {
             let buffers = pool.buffers();
             pool.promise(promised).map_err(|needed| DpdkError::Buffers {
