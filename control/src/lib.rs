@@ -5,3 +5,4 @@ pub mod cli;
 pub mod config;
 pub mod health;
 pub mod netns;
+mod zones;

@@ -1,5 +1,6 @@
 //! The command line of `windrose`: what it accepts. Each sub-command is a file here.
 
+mod check;
 mod explain;
 mod status;
 
@@ -18,6 +19,7 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Check(check::Args),
     Status(status::Args),
     Explain(explain::Args),
 }
@@ -26,6 +28,7 @@ impl Cli {
     /// Does what was asked for; the exit code of the process.
     pub fn execute(self) -> ExitCode {
         match self.command {
+            Command::Check(args) => args.execute(),
             Command::Status(args) => args.execute(),
             Command::Explain(args) => args.execute(),
         }

@@ -1,0 +1,415 @@
+//! Reads `[[service]]`: the chain, the members and the check. Names of sites are resolved here, so the
+//! sites are read first. Called by `config::load`.
+
+use super::diagnostics::suggestion;
+use super::model::{AllDown, Check, CheckKind, Member, Metric, Name, Service, Spread};
+use super::reader::{At, Report, Table, Value};
+use super::sections::{NAME_MAX, PlacedSite, domain_name};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+/// Longest TTL, seconds (RFC 2181 section 8).
+pub(crate) const TTL_MAX: i64 = i32::MAX as i64;
+/// Members of one family at one site: a site's members are one 64-bit health word.
+const SITE_MEMBERS_MAX: usize = 64;
+/// Sites of one service: what one cell of the answer plans ranks.
+const SITES_MAX: usize = 28;
+
+/// Metrics that this version has.
+const METRICS: [(&str, Metric); 4] = [
+    ("health", Metric::Health),
+    ("isp", Metric::Isp),
+    ("preference", Metric::Preference),
+    ("static", Metric::Static),
+];
+/// Metrics that are planned and known by name.
+const LATER_METRICS: [&str; 5] = ["capacity", "latency", "geo", "connection-load", "least-selected"];
+
+/// `[[service]]` with its places.
+pub(crate) struct PlacedService {
+    pub(crate) name: At<Name>,
+    /// Places of the members' addresses and of the fixed ones.
+    pub(crate) addresses: Vec<At<IpAddr>>,
+    pub(crate) service: Service,
+}
+
+/// `[[service]]`.
+pub(crate) fn service(table: &Table<'_>, sites: &[PlacedSite]) -> Option<PlacedService> {
+    let name = table.need("name").and_then(|value| {
+        let name = domain_name(&value)?;
+        if name.as_slice().starts_with(b"\x01*") {
+            return value.wrong("a service is one name: a wildcard cannot be chosen for");
+        }
+        Some(At {
+            value: name,
+            span: value.span,
+        })
+    });
+    let ttl = table
+        .get("ttl")
+        .and_then(|value| value.integer(0..=TTL_MAX))
+        .unwrap_or(30);
+    let answers = table
+        .get("answers")
+        .and_then(|value| value.integer(1..=16))
+        .unwrap_or(1);
+    let chain = table.get("chain").and_then(|value| chain(&value));
+    let spread_choices = [
+        ("round-robin", Spread::RoundRobin),
+        ("weighted", Spread::Weighted),
+    ];
+    let spread = table
+        .get("static")
+        .and_then(|value| value.choice(&spread_choices));
+    let (when_all_down, fixed) = when_all_down(table);
+    let members = members(table, sites);
+    let preference = table
+        .get("preference")
+        .map(|value| preference(&value, sites))
+        .unwrap_or_default();
+    let check = table
+        .get("check")
+        .and_then(|v| v.table("check = { ... }"))
+        .and_then(|t| t.read(|t| check(t)));
+
+    let name = name?;
+    let mut addresses: Vec<At<IpAddr>> = Vec::new();
+    addresses.extend(members.iter().map(|m| At {
+        value: m.value.address,
+        span: m.span.clone(),
+    }));
+    addresses.extend(fixed);
+    let service = Service {
+        name: name.value.clone(),
+        ttl,
+        answers,
+        chain: chain.unwrap_or_else(|| METRICS.iter().map(|(_, metric)| *metric).collect()),
+        spread: spread.unwrap_or(Spread::RoundRobin),
+        when_all_down,
+        members: members.into_iter().map(|member| member.value).collect(),
+        preference,
+        check,
+    };
+    Some(PlacedService {
+        name,
+        addresses,
+        service,
+    })
+}
+
+/// `chain = [...]`: known metrics, none twice, `static` last.
+fn chain(value: &Value<'_>) -> Option<Vec<Metric>> {
+    let mut chain = Vec::new();
+    let items = value.items()?;
+    let mut complete = true;
+    for item in &items {
+        match item.string().and_then(|text| metric(item, text)) {
+            Some(metric) if chain.contains(&metric) => {
+                item.wrong::<()>("this metric is in the chain already");
+            }
+            Some(metric) => chain.push(metric),
+            None => complete = false,
+        }
+    }
+    if complete && chain.last() != Some(&Metric::Static) {
+        let span = items.last().map_or(value.span.clone(), |item| item.span.clone());
+        let help = Some("add \"static\" as the last: it draws among what the others left".into());
+        value
+            .report
+            .error_help(span, "the chain must end with \"static\"", help);
+    }
+    Some(chain)
+}
+
+fn metric(item: &Value<'_>, text: &str) -> Option<Metric> {
+    if let Some((_, metric)) = METRICS.iter().find(|(name, _)| *name == text) {
+        return Some(*metric);
+    }
+    let names = METRICS.map(|(name, _)| name);
+    let available = format!("available: {}", names.join(", "));
+    if LATER_METRICS.contains(&text) {
+        let message = format!("metric `{text}` is not available in this version");
+        item.report
+            .error_help(item.span.clone(), message, Some(available));
+    } else {
+        let help =
+            suggestion(text, names).map_or(available.clone(), |guess| format!("{guess} ({available})"));
+        item.report
+            .error_help(item.span.clone(), format!("unknown metric `{text}`"), Some(help));
+    }
+    None
+}
+
+/// `when_all_down = "last-good" | "open" | "closed" | { fixed = [...] }`, and the places of fixed ones.
+fn when_all_down(table: &Table<'_>) -> (AllDown, Vec<At<IpAddr>>) {
+    let Some(value) = table.get("when_all_down") else {
+        return (AllDown::LastGood, Vec::new());
+    };
+    if !value.is_table() {
+        let choices = [
+            ("last-good", AllDown::LastGood),
+            ("open", AllDown::Open),
+            ("closed", AllDown::Closed),
+        ];
+        return (value.choice(&choices).unwrap_or(AllDown::LastGood), Vec::new());
+    }
+    let fixed = value.table("when_all_down = { ... }").and_then(|table| {
+        table.read(|table| {
+            let value = table.need("fixed")?;
+            let items = value.items()?;
+            if items.is_empty() || items.len() > 16 {
+                return value.wrong("`fixed` must hold 1 to 16 addresses");
+            }
+            let mut fixed: Vec<At<IpAddr>> = Vec::new();
+            for item in items {
+                let Some(address) = item.address() else {
+                    continue;
+                };
+                if fixed.iter().any(|other| other.value == address) {
+                    item.wrong::<()>(format!("{address} is in `fixed` twice"));
+                }
+                fixed.push(At {
+                    value: address,
+                    span: item.span,
+                });
+            }
+            Some(fixed)
+        })
+    });
+    let fixed = fixed.unwrap_or_default();
+    (
+        AllDown::Fixed(fixed.iter().map(|address| address.value).collect()),
+        fixed,
+    )
+}
+
+/// `member = [ { address, site, weight }, ... ]`.
+fn members(table: &Table<'_>, sites: &[PlacedSite]) -> Vec<At<Member>> {
+    let Some(value) = table.need("member") else {
+        return Vec::new();
+    };
+    let Some(items) = value.items() else {
+        return Vec::new();
+    };
+    if items.is_empty() {
+        value.wrong::<()>("`member` is empty: a service has at least one member");
+    }
+    let mut members: Vec<At<Member>> = Vec::new();
+    let mut seen: HashMap<IpAddr, Range<usize>> = HashMap::new();
+    let mut per_site: HashMap<(usize, bool), usize> = HashMap::new();
+    for item in items {
+        let Some(table) = item.table("member") else {
+            continue;
+        };
+        let Some(member) = table.read(|table| member(table, sites)) else {
+            continue;
+        };
+        let address = member.value.address;
+        if let Some(first) = seen.insert(address, member.span.clone()) {
+            let message = format!(
+                "member {address} is there twice, first in {}",
+                value.report.line(&first)
+            );
+            value.report.error(member.span.clone(), message);
+            continue;
+        }
+        let count = per_site
+            .entry((member.value.site, address.is_ipv4()))
+            .or_default();
+        *count += 1;
+        if *count == SITE_MEMBERS_MAX + 1 {
+            let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
+            let message = format!("more than {SITE_MEMBERS_MAX} {family} members at one site");
+            let help = Some("split the site in two".into());
+            value.report.error_help(member.span.clone(), message, help);
+        }
+        members.push(member);
+    }
+    let mut used: Vec<usize> = members.iter().map(|member| member.value.site).collect();
+    used.sort_unstable();
+    used.dedup();
+    if used.len() > SITES_MAX {
+        value.wrong::<()>(format!(
+            "the members stand at {} sites; a service has at most {SITES_MAX}",
+            used.len()
+        ));
+    }
+    members
+}
+
+fn member(table: &Table<'_>, sites: &[PlacedSite]) -> Option<At<Member>> {
+    let address = table.need("address").and_then(|v| {
+        Some(At {
+            value: v.address()?,
+            span: v.span.clone(),
+        })
+    });
+    let site = table.need("site").and_then(|value| {
+        let name = value.string()?;
+        find_site(value.report, value.span.clone(), name, sites)
+    });
+    let weight = table
+        .get("weight")
+        .and_then(|value| value.integer(0..=65535))
+        .unwrap_or(1);
+    let address = address?;
+    Some(At {
+        value: Member {
+            address: address.value,
+            site: site?,
+            weight,
+        },
+        span: address.span,
+    })
+}
+
+fn find_site(report: &Report, span: Range<usize>, name: &str, sites: &[PlacedSite]) -> Option<usize> {
+    let found = sites.iter().position(|site| site.name.value == name);
+    if found.is_none() {
+        let help = suggestion(name, sites.iter().map(|site| site.name.value.as_str()))
+            .unwrap_or_else(|| format!("add a [[site]] with name = \"{name}\""));
+        report.error_help(span, format!("unknown site `{name}`"), Some(help));
+    }
+    found
+}
+
+/// `preference = { "seoul-kt" = 200 }`.
+fn preference(value: &Value<'_>, sites: &[PlacedSite]) -> Vec<(usize, u8)> {
+    let Some(table) = value.table("preference = { SITE = 0 to 255 }") else {
+        return Vec::new();
+    };
+    let pair = |(name, value): (At<&str>, Value<'_>)| {
+        let site = find_site(value.report, name.span, name.value, sites);
+        let preference = value.integer(0..=255);
+        Some((site?, preference?))
+    };
+    let mut pairs: Vec<(usize, u8)> = table.pairs().filter_map(pair).collect();
+    pairs.sort_unstable();
+    pairs
+}
+
+/// `check = { kind = "http", ... }`.
+fn check(table: &Table<'_>) -> Option<Check> {
+    let kind_value = table.need("kind");
+    let kind = kind_value.as_ref().and_then(|value| {
+        value.choice(&[
+            ("tcp", ("tcp", 0u16)),
+            ("http", ("http", 80)),
+            ("https", ("https", 443)),
+        ])
+    });
+    let interval_limits = Duration::from_millis(50)..=Duration::from_secs(3600);
+    let interval_value = table.get("interval");
+    let interval = interval_value
+        .as_ref()
+        .and_then(|value| value.duration(interval_limits, "from 50ms to 1h"));
+    let interval = interval.unwrap_or(Duration::from_secs(1));
+    let timeout_limits = Duration::from_millis(1)..=interval;
+    let timeout = table
+        .get("timeout")
+        .and_then(|v| v.duration(timeout_limits, "from 1ms to the interval"));
+    let rise = table
+        .get("rise")
+        .and_then(|value| value.integer(1..=100))
+        .unwrap_or(2);
+    let fall = table
+        .get("fall")
+        .and_then(|value| value.integer(1..=100))
+        .unwrap_or(3);
+    let port = table.get("port").and_then(|value| value.integer(1..=65535));
+    // IFNAMSIZ less its NUL; a namespace is a file name.
+    let interface = table
+        .get("interface")
+        .and_then(|value| value.word(15))
+        .map(str::to_owned);
+    let netns = table.get("netns").and_then(|value| {
+        let name = value.word(NAME_MAX)?;
+        if name.contains('/') || name.starts_with('.') {
+            return value.wrong("`netns` is a name, as in `ip netns list`, not a path");
+        }
+        Some(name.to_owned())
+    });
+    let http = http_keys(table, kind.map(|(name, _)| name));
+    let (kind, default_port) = kind?;
+    if kind == "tcp" && table.get("port").is_none() {
+        table.need("port");
+    }
+    Some(Check {
+        kind: if kind == "tcp" { CheckKind::Tcp } else { http },
+        port: port.unwrap_or(default_port),
+        interval,
+        timeout: timeout.unwrap_or(interval.min(Duration::from_secs(1))),
+        rise,
+        fall,
+        interface,
+        netns,
+    })
+}
+
+/// The keys that only HTTP has; `kind` is the word, if it was right.
+fn http_keys(table: &Table<'_>, kind: Option<&str>) -> CheckKind {
+    let path = table.get("path");
+    let host = table.get("host");
+    let expect = table.get("expect");
+    let verify = table.get("verify");
+    if kind == Some("tcp") {
+        for (key, value) in [("path", &path), ("host", &host), ("expect", &expect)] {
+            if let Some(value) = value {
+                value.wrong::<()>(format!("`{key}` has no meaning for kind = \"tcp\""));
+            }
+        }
+    }
+    if let Some(value) = verify
+        .as_ref()
+        .filter(|_| kind.is_some_and(|kind| kind != "https"))
+    {
+        value.wrong::<()>("`verify` has a meaning for kind = \"https\" only");
+    }
+    let path = path.and_then(|value| {
+        let text = value.word(1024)?;
+        if !text.starts_with('/') {
+            return value.wrong(format!("`path` must begin with \"/\", not `{text}`"));
+        }
+        Some(text.to_owned())
+    });
+    CheckKind::Http {
+        tls: kind == Some("https"),
+        verify: verify.and_then(|value| value.boolean()).unwrap_or(true),
+        path: path.unwrap_or_else(|| "/".to_owned()),
+        host: host.and_then(|value| value.word(253)).map(str::to_owned),
+        expect: expect
+            .and_then(|value| status_range(&value))
+            .unwrap_or((200, 399)),
+    }
+}
+
+/// `"200-399"`, `"204"`, `204` or `[200, 204]`: lowest and highest status.
+fn status_range(value: &Value<'_>) -> Option<(u16, u16)> {
+    let (low, high) = if value.is_string() {
+        let text = value.string()?;
+        let (low, high) = text.split_once('-').unwrap_or((text, text));
+        match (low.trim().parse::<u16>(), high.trim().parse::<u16>()) {
+            (Ok(low), Ok(high)) => (low, high),
+            _ => {
+                return value.wrong(format!(
+                    "`{text}` is not a range of status codes such as \"200-399\""
+                ));
+            }
+        }
+    } else if value.is_integer() {
+        let code = value.integer::<u16>(100..=599)?;
+        (code, code)
+    } else {
+        let items = value.items()?;
+        let [low, high] = items.as_slice() else {
+            return value.wrong("`expect` must be [lowest, highest] status code");
+        };
+        (low.integer::<u16>(100..=599)?, high.integer::<u16>(100..=599)?)
+    };
+    if !(100..=599).contains(&low) || !(100..=599).contains(&high) || low > high {
+        return value.wrong("`expect` must run from a lower to a higher status code, 100 to 599");
+    }
+    Some((low, high))
+}
