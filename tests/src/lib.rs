@@ -5,6 +5,7 @@
 //! panics. Needs root and Linux; [`lab::Lab::new`] says so when it is not.
 
 pub mod appliance;
+pub mod capture;
 pub mod client;
 pub mod lab;
 pub mod origin;
