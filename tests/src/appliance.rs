@@ -122,6 +122,20 @@ impl Appliance {
         windrose(Some(&self.host), &argv)?.success()
     }
 
+    /// Packets received so far, summed over the workers.
+    ///
+    /// # Errors
+    /// When the status cannot be had or has no such counter.
+    pub fn received(&self) -> Result<u64> {
+        let status = self.status()?;
+        let workers = status["workers"].as_array().context("no workers in the status")?;
+        let received = |worker: &Value| worker["counters"]["received"].as_u64();
+        workers
+            .iter()
+            .map(|worker| received(worker).context("no counter `received`"))
+            .sum()
+    }
+
     /// SIGHUP: reload.
     ///
     /// # Errors

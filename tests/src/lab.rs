@@ -94,9 +94,18 @@ impl Lab {
     /// # Errors
     /// When the kernel refuses.
     pub fn link(&self, a: &Host, a_if: &str, b: &Host, b_if: &str) -> Result<()> {
+        self.link_queues(a, a_if, b, b_if, 1)
+    }
+
+    /// As [`Lab::link`], with `queues` receive and transmit queues at both ends.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn link_queues(&self, a: &Host, a_if: &str, b: &Host, b_if: &str, queues: usize) -> Result<()> {
+        let count = format!("numtxqueues {queues} numrxqueues {queues}");
+        let far = b.name();
         a.ip(&format!(
-            "link add {a_if} type veth peer name {b_if} netns {}",
-            b.name()
+            "link add {a_if} {count} type veth peer name {b_if} {count} netns {far}"
         ))?;
         for (host, interface) in [(a, a_if), (b, b_if)] {
             host.command(&["ethtool", "-K", interface, "tx", "off"])?;

@@ -8,6 +8,8 @@ pub mod appliance;
 pub mod capture;
 pub mod client;
 pub mod lab;
+pub mod laws;
 pub mod origin;
 pub mod process;
 pub mod raw;
+pub mod world;
