@@ -227,18 +227,29 @@ fn owner(name: &str) -> Option<u32> {
     name.strip_prefix("wr")?.split_once('-')?.0.parse().ok()
 }
 
-/// Removes the namespaces of labs whose process is dead.
+/// Removes what labs of dead processes left: namespaces and scratch folders, by our names alone.
 pub fn sweep() {
-    let Ok(folder) = std::fs::read_dir("/run/netns") else {
-        return;
+    clear(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+}
+
+/// Removes every lab of this process. For an exit on which nothing is dropped.
+pub fn remove_own() {
+    clear(|pid| pid == std::process::id());
+}
+
+fn clear(whose: impl Fn(u32) -> bool) {
+    let named = |folder: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| owner(name).is_some_and(&whose)).collect()
     };
-    for name in folder
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-    {
-        if owner(&name).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
-            remove(&name);
-        }
+    for name in named(Path::new("/run/netns")) {
+        remove(&name);
+    }
+    let scratch = std::env::temp_dir();
+    for name in named(&scratch) {
+        // Gone already, or not ours to remove: either way there is nothing more to do.
+        let _ = std::fs::remove_dir_all(scratch.join(name));
     }
 }
 

@@ -8,7 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -73,6 +73,8 @@ pub fn spawn(netns: Option<&str>, argv: &[&str]) -> Result<Child> {
         .stdin(Stdio::null())
         .stdout(stdout.try_clone()?)
         .stderr(stderr.try_clone()?)
+        // Ctrl-C in a terminal is for the owner, which then stops its children in order.
+        .process_group(0)
         .spawn()
         .with_context(|| format!("cannot start `{}`", line.join(" ")))?;
     Ok(Child {

@@ -82,12 +82,17 @@ fn the_sweep_takes_only_the_leftovers_of_dead_processes() {
             .success()
             .unwrap();
     }
+    let folders = [dead, &alive, foreign].map(|name| std::env::temp_dir().join(name));
+    folders
+        .iter()
+        .for_each(|folder| std::fs::create_dir(folder).unwrap());
     sweep();
+    let kept = folders.clone().map(|folder| std::fs::remove_dir(folder).is_ok());
     let left = [dead, &alive, foreign].map(netns_exists);
     for name in [dead, &alive, foreign] {
         let _ = process::run(None, &["ip", "netns", "del", name], LONG);
     }
-    assert_eq!(left, [false, true, true]);
+    assert_eq!((left, kept), ([false, true, true], [false, true, true]));
 }
 
 #[test]

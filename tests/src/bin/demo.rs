@@ -10,18 +10,23 @@ use nix::sys::signal::{SigSet, Signal};
 use serde_json::Value;
 use std::net::IpAddr;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 use windrose_tests::appliance::program;
 use windrose_tests::client::dig;
-use windrose_tests::laws;
 use windrose_tests::process::eventually;
 use windrose_tests::world::{Isp, Kind, World};
+use windrose_tests::{lab, laws};
 
 /// Answers must have moved by then: interval 500 ms with 10 % jitter, timeout 400 ms, and what a busy
 /// machine adds.
 const MOVES: Duration = Duration::from_secs(5);
 /// Address of the generator's port in `configs/demo.toml`.
 const GENERATOR_PORT: &str = "198.18.0.53";
+
+/// True while `--keep` waits for Ctrl-C.
+static KEEPING: AtomicBool = AtomicBool::new(false);
 
 /// Shows Windrose at work in network namespaces.
 #[derive(Parser)]
@@ -34,17 +39,14 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    // Before any thread starts: Ctrl-C then ends the wait of `--keep`, and everything is cleaned up.
-    let mut stop = SigSet::empty();
-    stop.add(Signal::SIGINT);
-    stop.add(Signal::SIGTERM);
-    if args.keep
-        && let Err(error) = stop.thread_block()
-    {
-        eprintln!("demo: cannot block SIGINT: {error}");
-        return ExitCode::FAILURE;
-    }
-    match demo(&args, &stop) {
+    let interrupted = match interruption() {
+        Ok(interrupted) => interrupted,
+        Err(error) => {
+            eprintln!("demo: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match demo(&args, &interrupted) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("\nNOT AS IT MUST BE: {error:#}");
@@ -53,12 +55,33 @@ fn main() -> ExitCode {
     }
 }
 
+/// Takes Ctrl-C and SIGTERM over: while `--keep` waits they are sent to the receiver, else they remove
+/// the lab and end the process. Called before any other thread starts, so that all inherit the mask.
+fn interruption() -> Result<Receiver<()>> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block().context("block SIGINT")?;
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        while signals.wait().is_ok() {
+            if !KEEPING.load(Ordering::Relaxed) || sender.send(()).is_err() {
+                eprintln!("\ninterrupted: removing the lab");
+                lab::remove_own();
+                // 128 + SIGINT, as shells have it.
+                std::process::exit(130);
+            }
+        }
+    });
+    Ok(receiver)
+}
+
 /// A heading.
 fn step(text: &str) {
     println!("\n== {text}");
 }
 
-fn demo(args: &Args, stop: &SigSet) -> Result<()> {
+fn demo(args: &Args, interrupted: &Receiver<()>) -> Result<()> {
     let start = Instant::now();
     step("Two ISPs, three sites, one appliance, in network namespaces");
     let mut world = World::build(1)?;
@@ -100,7 +123,7 @@ fn demo(args: &Args, stop: &SigSet) -> Result<()> {
     );
 
     if args.keep {
-        keep(&world, stop)?;
+        keep(&world, interrupted)?;
     }
 
     step("Ctrl-C to the appliance: it drains, prints its totals and ends with code 0");
@@ -310,7 +333,7 @@ fn failover(world: &mut World) -> Result<Duration> {
 }
 
 /// Says what to try, and waits for Ctrl-C.
-fn keep(world: &World, stop: &SigSet) -> Result<()> {
+fn keep(world: &World, interrupted: &Receiver<()>) -> Result<()> {
     let (kt, lg) = (&world.isps[0], &world.isps[1]);
     let (windrose, socket) = (program("windrose")?, world.socket());
     let (windrose, socket) = (windrose.display(), socket.display());
@@ -343,6 +366,8 @@ fn keep(world: &World, stop: &SigSet) -> Result<()> {
         world.lab.folder().display()
     );
     println!("Ctrl-C ends it and removes everything.");
-    stop.wait()?;
+    KEEPING.store(true, Ordering::Relaxed);
+    interrupted.recv()?;
+    KEEPING.store(false, Ordering::Relaxed);
     Ok(())
 }
