@@ -13,6 +13,9 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "dataplane/src/mmap.rs",
     "control/src/netns.rs",
     "tests/src/raw.rs",
+    // Counting allocators: GlobalAlloc is an unsafe trait.
+    "dataplane/tests/link_no_alloc.rs",
+    "dataplane/tests/no_alloc.rs",
 ];
 /// Modules of dataplane that may not panic on any input, and what each must deny.
 const NO_PANIC: &[&str] = &["wire", "stages", "tables", "flow"];
@@ -22,6 +25,8 @@ const NO_PANIC_LINTS: &[&str] = &[
     "clippy::panic",
     "clippy::indexing_slicing",
 ];
+/// A block may stand deep in a statement that rustfmt has broken up; clippy finds the nearer misses.
+const SAFETY_LINES: usize = 6;
 /// Longer files need a line that begins with `// LONG:` and the reason.
 const LINES_MAX: usize = 600;
 
@@ -106,13 +111,13 @@ fn every_unsafe_block_has_its_reason_above() {
         for (at, line) in lines.iter().enumerate() {
             let block =
                 is_unsafe(line) && code(line).contains("unsafe {") || code(line).contains("unsafe impl");
-            let above = &lines[at.saturating_sub(3)..=at];
+            let above = &lines[at.saturating_sub(SAFETY_LINES)..=at];
             if block && is_unsafe(line) && !above.iter().any(|line| line.contains("SAFETY:")) {
                 found.push(format!("{path}:{}: {}", at + 1, line.trim()));
             }
         }
     }
-    report("unsafe without `// SAFETY:` in the three lines above", found);
+    report("unsafe without `// SAFETY:` above", found);
 }
 
 #[test]
