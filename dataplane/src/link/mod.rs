@@ -123,4 +123,6 @@ impl<S> ControlLink<S> {
 }
 
 #[cfg(test)]
+mod spsc_tests;
+#[cfg(test)]
 mod tests;

@@ -52,22 +52,27 @@ pub struct Consumer<T> {
 /// A ring of at least `capacity` slots (rounded up to a power of two, 1 at least), all default.
 /// The only allocation that it ever makes.
 pub fn ring<T: Default>(capacity: usize) -> (Producer<T>, Consumer<T>) {
+    ring_from(capacity, 0)
+}
+
+/// The same, with indices that start at `first`.
+pub(super) fn ring_from<T: Default>(capacity: usize, first: usize) -> (Producer<T>, Consumer<T>) {
     let capacity = capacity.next_power_of_two();
     let ring = Arc::new(Ring {
-        head: CachePadded::new(AtomicUsize::new(0)),
-        tail: CachePadded::new(AtomicUsize::new(0)),
+        head: CachePadded::new(AtomicUsize::new(first)),
+        tail: CachePadded::new(AtomicUsize::new(first)),
         slots: (0..capacity).map(|_| UnsafeCell::new(T::default())).collect(),
     });
     (
         Producer {
             ring: Arc::clone(&ring),
-            tail: 0,
-            head_seen: 0,
+            tail: first,
+            head_seen: first,
         },
         Consumer {
             ring,
-            head: 0,
-            tail_seen: 0,
+            head: first,
+            tail_seen: first,
         },
     )
 }
@@ -169,82 +174,5 @@ impl<V> Consumer<Option<V>> {
     #[inline]
     pub fn pop(&mut self) -> Option<V> {
         self.read(Option::take).flatten()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::VecDeque;
-
-    #[test]
-    fn fills_to_its_capacity_and_no_further() {
-        for (asked, capacity) in [(0, 1), (1, 1), (2, 2), (3, 4), (1000, 1024)] {
-            let (mut producer, mut consumer) = ring::<Option<usize>>(asked);
-            assert_eq!((producer.capacity(), consumer.capacity()), (capacity, capacity));
-            for n in 0..capacity {
-                assert_eq!(producer.push(n), Ok(()));
-            }
-            assert_eq!(producer.push(9999), Err(9999));
-            for n in 0..capacity {
-                assert_eq!(consumer.pop(), Some(n));
-            }
-            assert_eq!(consumer.pop(), None);
-        }
-    }
-
-    #[test]
-    fn indices_wrap_around() {
-        let (mut producer, mut consumer) = ring::<Option<u32>>(4);
-        let near_the_end = usize::MAX - 1;
-        for index in [
-            &mut producer.tail,
-            &mut producer.head_seen,
-            &mut consumer.head,
-            &mut consumer.tail_seen,
-        ] {
-            *index = near_the_end;
-        }
-        producer.ring.head.store(near_the_end, HAND_OVER);
-        producer.ring.tail.store(near_the_end, HAND_OVER);
-        for n in 0..100 {
-            assert_eq!(producer.push(n), Ok(()));
-            assert_eq!(producer.push(n + 1000), Ok(()));
-            assert_eq!(consumer.peek(|slot| *slot), Some(Some(n)));
-            assert_eq!(consumer.pop(), Some(n));
-            assert_eq!(consumer.pop(), Some(n + 1000));
-        }
-    }
-
-    #[test]
-    fn what_is_left_is_dropped_once() {
-        let value = Arc::new(());
-        let (mut producer, consumer) = ring(4);
-        producer.push(Arc::clone(&value)).unwrap();
-        producer.push(Arc::clone(&value)).unwrap();
-        drop(producer);
-        assert_eq!(Arc::strong_count(&value), 3, "the consumer may still take them");
-        drop(consumer);
-        assert_eq!(Arc::strong_count(&value), 1);
-    }
-
-    proptest::proptest! {
-        /// Against a plain queue.
-        #[test]
-        fn is_a_bounded_queue(capacity in 1..5_u32, pushes in proptest::collection::vec(proptest::bool::ANY, 0..200)) {
-            let capacity = 1 << (capacity - 1);
-            let (mut producer, mut consumer) = ring::<Option<usize>>(capacity);
-            let mut plain = VecDeque::new();
-            for (n, push) in pushes.into_iter().enumerate() {
-                if push {
-                    let fits = plain.len() < capacity;
-                    if fits { plain.push_back(n); }
-                    proptest::prop_assert_eq!(producer.push(n).is_ok(), fits);
-                } else {
-                    proptest::prop_assert_eq!(consumer.peek(|slot| *slot).flatten(), plain.front().copied());
-                    proptest::prop_assert_eq!(consumer.pop(), plain.pop_front());
-                }
-            }
-        }
     }
 }
