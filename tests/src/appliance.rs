@@ -129,7 +129,7 @@ impl Appliance {
     pub fn received(&self) -> Result<u64> {
         let status = self.status()?;
         let workers = status["workers"].as_array().context("no workers in the status")?;
-        let received = |worker: &Value| worker["counters"]["received"].as_u64();
+        let received = |worker: &Value| worker["received"].as_u64();
         workers
             .iter()
             .map(|worker| received(worker).context("no counter `received`"))

@@ -165,13 +165,11 @@ impl World {
         let mut text = read("demo.toml")?
             .replace("/run/windrose-demo.sock", &self.socket().to_string_lossy())
             .replace("cores = [0]", &format!("cores = [{}]", cores.join(", ")));
-        for (at, interface) in ["kt0", "lg0", "gen0"].into_iter().enumerate() {
-            let device = match (kind, workers) {
-                (Kind::AfPacket, 1) => continue,
-                (Kind::AfPacket, _) => format!("net_af_packet{at},iface={interface},qpairs={workers}"),
-                (Kind::AfXdp, _) => format!("net_af_xdp{at},iface={interface},queue_count={workers}"),
-            };
-            text = text.replace(&format!("net_af_packet{at},iface={interface}"), &device);
+        if kind == Kind::AfXdp {
+            // Its rings alone hold 2,048 buffers each way on each of the three ports.
+            text = text
+                .replace("net_af_packet", "net_af_xdp")
+                .replace("memory = \"128MB\"", "memory = \"128MB\"\nbuffers = 16384");
         }
         self.lab.write("demo.zone", &read("demo.zone")?)?;
         self.lab.write("windrose.toml", &edit(text))

@@ -93,6 +93,16 @@ fn port_that_does_not_exist() {
     refused(|text| text.replace("iface=lg0", "iface=absent0"), &["absent0"]);
 }
 
+/// A veth has no combined channels, so af_xdp has one queue on it.
+#[test]
+fn more_workers_than_queues() {
+    let world = World::build(2).unwrap();
+    let config = world.config(Kind::AfXdp, 2, |text| text).unwrap();
+    let finished = windrose(Some(&world.host), &["run", "-c", &config.to_string_lossy()]).unwrap();
+    refusal(&finished, &["kt0", "queue"]);
+    assert!(!world.socket().exists());
+}
+
 #[test]
 fn too_few_cores() {
     refused(

@@ -124,11 +124,6 @@ fn dig_is_answered_by_policy_over_af_xdp() {
     dig_is_answered_by_policy(Kind::AfXdp, 1);
 }
 
-#[test]
-fn dig_is_answered_by_policy_over_af_xdp_with_two_workers() {
-    dig_is_answered_by_policy(Kind::AfXdp, 2);
-}
-
 /// dnsperf loses nothing at a modest rate and gets the RCODEs that its queries ask for.
 fn dnsperf_loses_nothing(kind: Kind, workers: usize) {
     let mut world = World::running(kind, workers).unwrap();
@@ -167,11 +162,6 @@ fn dnsperf_loses_nothing_over_af_packet_with_two_workers() {
 #[test]
 fn dnsperf_loses_nothing_over_af_xdp() {
     dnsperf_loses_nothing(Kind::AfXdp, 1);
-}
-
-#[test]
-fn dnsperf_loses_nothing_over_af_xdp_with_two_workers() {
-    dnsperf_loses_nothing(Kind::AfXdp, 2);
 }
 
 #[test]
