@@ -12,10 +12,11 @@
     clippy::indexing_slicing
 )]
 
+use super::classify::TAGS_MAX;
 use super::{Family, Layers};
 use crate::io::{ChecksumOffload, Window};
 use crate::wire::checksum::Sum;
-use crate::wire::{at_mut, ipv4, ipv6, udp};
+use crate::wire::{at_mut, eth, ipv4, ipv6, load_4, load_8, store, udp, vlan};
 
 /// TTL and hop limit of every reply: the value that IANA recommends (RFC 1700).
 pub const HOP_LIMIT: u8 = 64;
@@ -28,35 +29,52 @@ const V4_TTL: u16 = u16::from_be_bytes([HOP_LIMIT, ipv4::PROTOCOL_UDP]);
 /// Version 6, traffic class and flow label 0, payload length to be added, next header, hop limit.
 const V6_FIRST: u64 = 0x6000_0000_0000_0000 | UDP << 8 | HOP_LIMIT as u64;
 
+/// UDP payload of a reply at most, bytes: more than any answer, little enough for every header before it.
+pub const PAYLOAD_MAX: usize = 1800;
+/// Where the IP header starts at the latest: Ethernet and the tags that are answered.
+const L3_MAX: usize = eth::HEADER_LEN + TAGS_MAX * vlan::TAG_LEN;
+
 /// Writes the headers of the reply whose UDP payload is the `payload_len` bytes after the query's UDP
-/// header at `layers.l4`. Returns the frame length, or `None` when the payload passes the window.
+/// header at `layers.l4`. Returns the frame length, or `None` when the payload is longer than
+/// [`PAYLOAD_MAX`] or the layers are not those of a query.
 ///
 /// With `offload` the IPv4 checksum is left zero and the UDP checksum holds the pseudo-header's sum, as
 /// [`checksum_offload`] asks of the port.
 #[inline]
 pub fn finish_udp(window: &mut Window, layers: &Layers, payload_len: usize, offload: bool) -> Option<usize> {
-    let l3 = usize::from(layers.l3);
-    let l4 = l3 + header_len(layers.family);
-    let query_l4 = usize::from(layers.l4);
-    let udp_len = udp::HEADER_LEN.checked_add(payload_len)?;
-    if window.len().checked_sub(query_l4)? < udp_len {
+    // The one test that bounds every access below.
+    if payload_len > PAYLOAD_MAX || usize::from(layers.l3) > L3_MAX {
         return None;
     }
-    if query_l4 != l4 {
-        close_gap(window, l4, query_l4, udp_len)?;
+    match layers.family {
+        Family::V4 => finish::<V4_LEN>(window, layers, payload_len, offload, write_v4),
+        Family::V6 => finish::<V6_LEN>(window, layers, payload_len, offload, write_v6),
     }
-    let end = l4 + udp_len;
+}
+
+/// `LEN`: IP and UDP header of the reply, which `write` writes.
+#[inline(always)]
+fn finish<const LEN: usize>(
+    window: &mut Window,
+    layers: &Layers,
+    payload_len: usize,
+    offload: bool,
+    write: impl FnOnce(&mut [u8; LEN], u16, Sum, bool),
+) -> Option<usize> {
+    let l3 = usize::from(layers.l3);
+    let l4 = l3 + LEN - udp::HEADER_LEN;
+    let udp_len = udp::HEADER_LEN + payload_len;
+    if usize::from(layers.l4) != l4 {
+        close_gap(window, l4, usize::from(layers.l4), udp_len)?;
+    }
     let payload = if offload {
         Sum::ZERO
     } else {
-        Sum::of_window(window, l4 + udp::HEADER_LEN, end)
+        Sum::of_part(window, l3 + LEN, payload_len)
     };
-    match layers.family {
-        Family::V4 => write_v4(at_mut(window, l3)?, udp_len as u16, payload, offload),
-        Family::V6 => write_v6(at_mut(window, l3)?, udp_len as u16, payload, offload),
-    }
+    write(at_mut(window, l3)?, udp_len as u16, payload, offload);
     swap_macs(window);
-    Some(end)
+    Some(l4 + udp_len)
 }
 
 /// What a port is asked for after [`finish_udp`] with `offload`.
@@ -82,7 +100,11 @@ pub(super) const fn header_len(family: Family) -> usize {
 #[inline(always)]
 pub(super) fn swap_macs(window: &mut Window) {
     if let Some(macs) = window.first_chunk_mut::<12>() {
-        macs.rotate_left(6);
+        // Two words that overlap by four bytes hold all twelve.
+        let head = u64::from_le(load_8::<0, 12>(macs));
+        let tail = u64::from_le(load_8::<4, 12>(macs));
+        store::<0, 12, 8>(macs, (tail >> 16 | head << 48).to_le_bytes());
+        store::<4, 12, 8>(macs, (tail >> 48 | head << 16).to_le_bytes());
     }
 }
 
@@ -98,68 +120,66 @@ pub(super) fn close_gap(window: &mut Window, to: usize, from: usize, len: usize)
     Some(())
 }
 
+/// Length of a reply's IPv4 and UDP header.
+const V4_LEN: usize = ipv4::HEADER_LEN + udp::HEADER_LEN;
+/// Length of a reply's IPv6 and UDP header.
+const V6_LEN: usize = ipv6::HEADER_LEN + udp::HEADER_LEN;
+
 /// The IPv4 and UDP headers. Written from registers alone: nothing just stored is loaded again.
 #[inline(always)]
-fn write_v4(b: &mut [u8; ipv4::HEADER_LEN + udp::HEADER_LEN], udp_len: u16, payload: Sum, offload: bool) {
+fn write_v4(b: &mut [u8; V4_LEN], udp_len: u16, payload: Sum, offload: bool) {
+    // The words that never change: version to TOS, flags, TTL and protocol.
+    const FIXED: u64 = (0x4500u16.to_be() as u64) + (ipv4::FLAG_DF.to_be() as u64) + (V4_TTL.to_be() as u64);
     let total_len = udp_len + ipv4::HEADER_LEN as u16;
-    let addresses = [b[12], b[13], b[14], b[15], b[16], b[17], b[18], b[19]];
-    let ports = [b[20], b[21], b[22], b[23]];
-    let addresses_sum = Sum::of_8(addresses);
-
+    let addresses = load_8::<12, V4_LEN>(b);
+    let ports = load_4::<20, V4_LEN>(b);
+    // At most 2^33: small words add up without a carry.
+    let addresses_sum = (addresses & 0xffff_ffff) + (addresses >> 32);
+    let header = Sum::of_words(FIXED + u64::from(total_len.to_be()) + addresses_sum);
     let first = V4_FIRST | u64::from(total_len) << 32;
-    [b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]] = first.to_be_bytes();
-    let header = Sum::of_8(first.to_be_bytes())
-        .plus(Sum::of_u16(V4_TTL))
-        .plus(addresses_sum);
-    [b[8], b[9]] = V4_TTL.to_be_bytes();
-    [b[10], b[11]] = if offload { [0, 0] } else { header.checksum() };
-    // Swapped: destination first.
-    [b[16], b[17], b[18], b[19], b[12], b[13], b[14], b[15]] = addresses;
-    let udp = udp_bytes(ports, udp_len, addresses_sum, payload, offload);
-    [b[20], b[21], b[22], b[23], b[24], b[25], b[26], b[27]] = udp;
+    store::<0, V4_LEN, 8>(b, first.to_be_bytes());
+    store::<8, V4_LEN, 2>(b, V4_TTL.to_be_bytes());
+    store::<10, V4_LEN, 2>(b, if offload { [0, 0] } else { header.checksum() });
+    // Swapped: the halves change places.
+    store::<12, V4_LEN, 8>(b, addresses.rotate_left(32).to_ne_bytes());
+    store::<20, V4_LEN, 4>(b, ports.rotate_left(16).to_ne_bytes());
+    store::<24, V4_LEN, 2>(b, udp_len.to_be_bytes());
+    store::<26, V4_LEN, 2>(b, udp_checksum(ports, udp_len, addresses_sum, payload, offload));
 }
 
 /// The IPv6 and UDP headers.
 #[inline(always)]
-fn write_v6(b: &mut [u8; ipv6::HEADER_LEN + udp::HEADER_LEN], udp_len: u16, payload: Sum, offload: bool) {
+fn write_v6(b: &mut [u8; V6_LEN], udp_len: u16, payload: Sum, offload: bool) {
+    let [s0, s1] = [load_8::<8, V6_LEN>(b), load_8::<16, V6_LEN>(b)];
+    let [d0, d1] = [load_8::<24, V6_LEN>(b), load_8::<32, V6_LEN>(b)];
+    let ports = load_4::<40, V6_LEN>(b);
+    let (sum, carry) = s0.carrying_add(s1, false);
+    let (sum, carry) = sum.carrying_add(d0, carry);
+    let (sum, carry) = sum.carrying_add(d1, carry);
+    let addresses_sum = (sum & 0xffff_ffff) + (sum >> 32) + u64::from(carry);
     let first = V6_FIRST | u64::from(udp_len) << 16;
-    let (head, rest) = b.split_at_mut(8);
-    head.copy_from_slice(&first.to_be_bytes());
-    let Some((addresses, rest)) = rest.split_first_chunk_mut::<32>() else {
-        return;
-    };
-    addresses.rotate_left(16);
-    let (words, _) = addresses.as_chunks::<8>();
-    let addresses_sum = words
-        .iter()
-        .fold(Sum::ZERO, |sum, &word| sum.plus(Sum::of_8(word)));
-    if let Some(udp) = rest.first_chunk_mut::<8>() {
-        *udp = udp_bytes(
-            [udp[0], udp[1], udp[2], udp[3]],
-            udp_len,
-            addresses_sum,
-            payload,
-            offload,
-        );
-    }
+    store::<0, V6_LEN, 8>(b, first.to_be_bytes());
+    store::<8, V6_LEN, 8>(b, d0.to_ne_bytes());
+    store::<16, V6_LEN, 8>(b, d1.to_ne_bytes());
+    store::<24, V6_LEN, 8>(b, s0.to_ne_bytes());
+    store::<32, V6_LEN, 8>(b, s1.to_ne_bytes());
+    store::<40, V6_LEN, 4>(b, ports.rotate_left(16).to_ne_bytes());
+    store::<44, V6_LEN, 2>(b, udp_len.to_be_bytes());
+    store::<46, V6_LEN, 2>(b, udp_checksum(ports, udp_len, addresses_sum, payload, offload));
 }
 
-/// The UDP header with the query's ports swapped.
+/// The UDP checksum field. `addresses`: both summed, at most 34 bits.
 #[inline(always)]
-fn udp_bytes(ports: [u8; 4], udp_len: u16, addresses: Sum, payload: Sum, offload: bool) -> [u8; 8] {
-    let [p0, p1, p2, p3] = ports;
-    let [hi, lo] = udp_len.to_be_bytes();
-    let pseudo = addresses.plus(Sum::of_u16(UDP as u16)).plus(Sum::of_u16(udp_len));
-    let [c0, c1] = if offload {
-        pseudo.pseudo_checksum()
+fn udp_checksum(ports: u32, udp_len: u16, addresses: u64, payload: Sum, offload: bool) -> [u8; 2] {
+    let len = u64::from(udp_len.to_be());
+    let pseudo = addresses + u64::from((UDP as u16).to_be()) + len;
+    if offload {
+        Sum::of_words(pseudo).pseudo_checksum()
     } else {
-        pseudo
-            .plus(Sum::of_4(ports))
-            .plus(Sum::of_u16(udp_len))
+        Sum::of_words(pseudo + len + u64::from(ports))
             .plus(payload)
             .udp_checksum()
-    };
-    [p2, p3, p0, p1, hi, lo, c0, c1]
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! The service addresses of one port: what `classify` and `neighbour` look up for every packet.
 //!
 //! Control builds a set and hands it over in a snapshot; a worker only reads. A lookup reads one
-//! bucket whatever the number of addresses: the builder grows the table until no bucket overflows.
+//! bucket whatever the number of addresses: the builder tries multipliers, then sizes, until no bucket
+//! overflows.
 #![deny(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,8 +25,11 @@ pub enum AddressKind {
 #[error("{0} cannot be a service address: give a unicast address that clients can reach")]
 pub struct NotUnicast(pub IpAddr);
 
-/// Slots of a bucket. Four keep the table small at a thousand addresses and the scan short.
-const SLOTS: usize = 4;
+/// Slots of a bucket: one more costs every lookup a comparison, one less makes large sets too sparse
+/// (a thousand addresses take about 100 KB with two).
+const SLOTS: usize = 2;
+/// Multipliers tried before the table grows.
+const TRIES: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Bucket<K> {
@@ -33,54 +37,65 @@ struct Bucket<K> {
     kinds: [Option<AddressKind>; SLOTS],
 }
 
-/// A set of keys by multiply-shift hash, in buckets that never overflow.
+/// A set of keys by multiplicative hash, in buckets that never overflow.
 #[derive(Clone, Debug)]
 struct Table<K> {
     multiplier: u64,
-    shift: u32,
+    /// One bit a key, by the highest bits of its product: what is not here is not in the table.
+    filter: u64,
     buckets: Box<[Bucket<K>]>,
 }
 
 impl<K: Copy + Eq + Default> Table<K> {
     /// `entries` without duplicates; `hash` as given to [`Self::find`].
     fn build(entries: &[(K, AddressKind)], hash: impl Fn(K) -> u64, seed: u64) -> Self {
+        let mut len = entries.len().next_power_of_two();
+        let mut multiplier = seed | 1;
+        loop {
+            for _ in 0..TRIES {
+                if let Some(buckets) = Self::place(entries, &hash, multiplier, len) {
+                    let filter = entries
+                        .iter()
+                        .fold(0, |bits, &(key, _)| bits | filter_bit(hash(key), multiplier));
+                    return Self {
+                        multiplier,
+                        filter,
+                        buckets,
+                    };
+                }
+                multiplier = multiplier.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23) | 1;
+            }
+            // Growing ends: at the square of the entries most multipliers do.
+            len *= 2;
+        }
+    }
+
+    /// The buckets of this size, or `None` when one overflows.
+    fn place(
+        entries: &[(K, AddressKind)],
+        hash: impl Fn(K) -> u64,
+        multiplier: u64,
+        len: usize,
+    ) -> Option<Box<[Bucket<K>]>> {
         let empty = Bucket {
             keys: [K::default(); SLOTS],
             kinds: [None; SLOTS],
         };
-        let mut bits = (entries.len().next_power_of_two().trailing_zeros()).max(1);
-        let mut multiplier = seed | 1;
-        'grow: loop {
-            let shift = 64 - bits;
-            let mut buckets = vec![empty; 1 << bits].into_boxed_slice();
-            for &(key, kind) in entries {
-                let place = (hash(key).wrapping_mul(multiplier) >> shift) as usize;
-                let slot = buckets.get_mut(place).and_then(|b| {
-                    b.keys
-                        .iter_mut()
-                        .zip(b.kinds.iter_mut())
-                        .find(|(_, kind)| kind.is_none())
-                });
-                let Some(slot) = slot else {
-                    // Another multiplier first for the same size would do as well; growing always ends.
-                    bits += 1;
-                    multiplier = multiplier.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-                    continue 'grow;
-                };
-                (*slot.0, *slot.1) = (key, Some(kind));
-            }
-            return Self {
-                multiplier,
-                shift,
-                buckets,
-            };
+        let mut buckets = vec![empty; len].into_boxed_slice();
+        for &(key, kind) in entries {
+            let bucket = buckets.get_mut(index(hash(key), multiplier, len))?;
+            let free = bucket.kinds.iter().position(Option::is_none)?;
+            *bucket.keys.get_mut(free)? = key;
+            *bucket.kinds.get_mut(free)? = Some(kind);
         }
+        Some(buckets)
     }
 
     #[inline(always)]
     fn find(&self, key: K, hash: u64) -> Option<AddressKind> {
-        let place = (hash.wrapping_mul(self.multiplier) >> self.shift) as usize;
-        let bucket = self.buckets.get(place)?;
+        let bucket = self
+            .buckets
+            .get(index(hash, self.multiplier, self.buckets.len()))?;
         for (&slot, &kind) in bucket.keys.iter().zip(&bucket.kinds) {
             if slot == key {
                 // An unused slot holds the zero key and no kind.
@@ -89,6 +104,18 @@ impl<K: Copy + Eq + Default> Table<K> {
         }
         None
     }
+}
+
+/// The filter's bit of a hash.
+#[inline(always)]
+fn filter_bit(hash: u64, multiplier: u64) -> u64 {
+    1 << (hash.wrapping_mul(multiplier) >> 58)
+}
+
+/// The bucket of a hash: the high half of the product, scaled to the number of buckets.
+#[inline(always)]
+fn index(hash: u64, multiplier: u64, len: usize) -> usize {
+    (((hash.wrapping_mul(multiplier) >> 32) * len as u64) >> 32) as usize
 }
 
 /// The service addresses of one port.
@@ -159,6 +186,32 @@ impl Addresses {
     pub fn lookup_v6(&self, address: [u8; 16]) -> Option<AddressKind> {
         let key = key_v6(address);
         self.v6.find(key, hash_v6(key))
+    }
+
+    /// True for an address of this port, where that is seldom so: a packet's source.
+    #[inline(always)]
+    pub fn holds_v4(&self, address: [u8; 4]) -> bool {
+        let hash = u64::from(key_v4(address));
+        self.v4.filter & filter_bit(hash, self.v4.multiplier) != 0 && self.confirm_v4(address)
+    }
+
+    /// True for an address of this port, where that is seldom so: a packet's source.
+    #[inline(always)]
+    pub fn holds_v6(&self, address: [u8; 16]) -> bool {
+        let hash = hash_v6(key_v6(address));
+        self.v6.filter & filter_bit(hash, self.v6.multiplier) != 0 && self.confirm_v6(address)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn confirm_v4(&self, address: [u8; 4]) -> bool {
+        self.lookup_v4(address).is_some()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn confirm_v6(&self, address: [u8; 16]) -> bool {
+        self.lookup_v6(address).is_some()
     }
 
     /// True when `group` is the solicited-node group of an address in the set (RFC 4291 section 2.7.1).
@@ -260,12 +313,12 @@ mod tests {
             assert_eq!(found, Some(kind), "{address}");
         }
         assert!(
-            addresses.v4.buckets.len() <= 1 << 13,
+            addresses.v4.buckets.len() <= 1 << 14,
             "{}",
             addresses.v4.buckets.len()
         );
         assert!(
-            addresses.v6.buckets.len() <= 1 << 13,
+            addresses.v6.buckets.len() <= 1 << 14,
             "{}",
             addresses.v6.buckets.len()
         );
@@ -291,8 +344,10 @@ mod tests {
             let addresses = set(v4.union(&v6).copied(), seed);
             let asked = Ipv4Addr::from(asked_v4);
             prop_assert_eq!(addresses.lookup_v4(asked.octets()).is_some(), v4.contains(&asked.into()));
+            prop_assert_eq!(addresses.holds_v4(asked.octets()), v4.contains(&asked.into()));
             let asked = Ipv6Addr::from(long(asked_v6));
             prop_assert_eq!(addresses.lookup_v6(asked.octets()).is_some(), v6.contains(&asked.into()));
+            prop_assert_eq!(addresses.holds_v6(asked.octets()), v6.contains(&asked.into()));
             prop_assert_eq!(addresses.lookup_v4([0; 4]), None);
         }
     }

@@ -4,6 +4,7 @@
 //! 2^64 - 1 in the machine's byte order and folded late: 65535 divides 2^64 - 1, so nothing is
 //! lost, and the order of bytes does not matter until the result is stored (RFC 1071 section 2).
 
+use super::{load_4, load_8};
 use crate::io::Window;
 
 /// Bytes summed by one turn of the loop.
@@ -56,6 +57,20 @@ impl Sum {
         Sum(value as u64).plus(Sum((value >> 64) as u64))
     }
 
+    /// A 20-byte header, as on the wire.
+    #[inline(always)]
+    pub(crate) fn of_20(b: &[u8; 20]) -> Sum {
+        let (sum, carry) = load_8::<0, 20>(b).carrying_add(load_8::<8, 20>(b), false);
+        let (sum, carry) = sum.carrying_add(u64::from(load_4::<16, 20>(b)), carry);
+        Sum(sum.wrapping_add(carry as u64))
+    }
+
+    /// A few words in the machine's order that the caller added up without loss.
+    #[inline(always)]
+    pub const fn of_words(sum: u64) -> Sum {
+        Sum(sum)
+    }
+
     /// Any bytes; an odd last byte is the high half of a word whose low half is zero.
     pub fn of(bytes: &[u8]) -> Sum {
         let (words, rest) = bytes.as_chunks::<8>();
@@ -75,11 +90,16 @@ impl Sum {
     /// Whole 32-byte blocks with one carry chain each; the last block is masked, not copied.
     #[inline(always)]
     pub fn of_window(window: &Window, start: usize, end: usize) -> Sum {
-        let len = end.saturating_sub(start);
+        Self::of_part(window, start, end.saturating_sub(start))
+    }
+
+    /// The `len` bytes of a window from `start` on, as [`Self::of_window`].
+    #[inline(always)]
+    pub(crate) fn of_part(window: &Window, start: usize, len: usize) -> Sum {
         let padded = (len & !(BLOCK - 1)) + BLOCK;
-        let Some(area) = window.get(start..).and_then(|area| area.get(..padded)) else {
+        let Some(area) = window.get(start..start.wrapping_add(padded)) else {
             // The masked block would pass the window: only for frames near its full size.
-            return Self::of_tail(window, start, end);
+            return Self::of_tail(window, start, start.saturating_add(len));
         };
         let mut sum = Sum::ZERO;
         let (blocks, _) = area.as_chunks::<BLOCK>();
@@ -159,7 +179,10 @@ impl Sum {
     /// nothing but zeros is not.
     #[inline(always)]
     pub const fn verifies(self) -> bool {
-        self.0 != 0 && self.0.is_multiple_of(0xffff)
+        // 65535 has an inverse modulo 2^64, by which only its multiples come out this small.
+        const INVERSE: u64 = 0xfffe_fffe_fffe_ffff;
+        const { assert!(INVERSE.wrapping_mul(0xffff) == 1) };
+        self.0.wrapping_mul(INVERSE).wrapping_sub(1) < u64::MAX / 0xffff
     }
 }
 

@@ -35,3 +35,35 @@ pub fn at<const N: usize>(window: &Window, offset: usize) -> Option<&[u8; N]> {
 pub fn at_mut<const N: usize>(window: &mut Window, offset: usize) -> Option<&mut [u8; N]> {
     window.get_mut(offset..)?.first_chunk_mut()
 }
+
+/// The eight bytes of a header from `AT` on, as one word in the machine's order: one load.
+#[inline(always)]
+pub(crate) fn load_8<const AT: usize, const N: usize>(header: &[u8; N]) -> u64 {
+    const { assert!(AT + 8 <= N) };
+    header
+        .get(AT..)
+        .and_then(|b| b.first_chunk())
+        .map_or(0, |b| u64::from_ne_bytes(*b))
+}
+
+/// The four bytes of a header from `AT` on, as one word in the machine's order.
+#[inline(always)]
+pub(crate) fn load_4<const AT: usize, const N: usize>(header: &[u8; N]) -> u32 {
+    const { assert!(AT + 4 <= N) };
+    header
+        .get(AT..)
+        .and_then(|b| b.first_chunk())
+        .map_or(0, |b| u32::from_ne_bytes(*b))
+}
+
+/// Stores the bytes of a word, in the machine's order, from `AT` on: one store.
+#[inline(always)]
+pub(crate) fn store<const AT: usize, const N: usize, const LEN: usize>(
+    header: &mut [u8; N],
+    word: [u8; LEN],
+) {
+    const { assert!(AT + LEN <= N) };
+    if let Some(b) = header.get_mut(AT..).and_then(|b| b.first_chunk_mut()) {
+        *b = word;
+    }
+}

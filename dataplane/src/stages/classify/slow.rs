@@ -106,7 +106,7 @@ fn ipv4(window: &Window, len: usize, port: &PortView, layers: &mut Layers) -> Ju
     }
     let [first, ..] = header.src;
     let never = first == 0 || first == 127 || (224..240).contains(&first) || header.src == [255; 4];
-    if never || port.addresses.lookup_v4(header.src).is_some() {
+    if never || port.addresses.holds_v4(header.src) {
         return Err(Counter::DropSourceAddress);
     }
     if header.is_fragment() {
@@ -183,7 +183,7 @@ fn ipv6(window: &Window, len: usize, port: &PortView, layers: &mut Layers, mac_d
     }
     let src = u128::from_be_bytes(header.src);
     // :: and ::1.
-    if src <= 1 || ipv6::is_multicast(header.src) || port.addresses.lookup_v6(header.src).is_some() {
+    if src <= 1 || ipv6::is_multicast(header.src) || port.addresses.holds_v6(header.src) {
         return Err(Counter::DropSourceAddress);
     }
     match (next_header, message) {

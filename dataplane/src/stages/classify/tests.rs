@@ -5,8 +5,8 @@
 use super::*;
 use crate::counters::{Counter, Kind};
 use crate::io::WINDOW;
-use crate::stages::Verdict;
 use crate::stages::testkit::*;
+use crate::stages::{Family, Verdict};
 use proptest::prelude::*;
 
 fn lane_of(packet: &Packet) -> Lane {
@@ -84,9 +84,14 @@ fn a_query_has_its_layers_in_both_families_with_and_without_tags() {
 }
 
 #[test]
-fn the_plain_query_takes_the_fast_path() {
+fn plain_queries_take_the_fast_paths() {
     let (window, len) = Packet::query_v4().window();
-    assert!(fast_v4(&window, len, Shape::Whole, &port()).is_some());
+    assert!(fast::v4::<14>(&window, len, Shape::Whole, &port()).is_some());
+    let tagged = both(|p| p.tags = vec![(0x8100, 5)]);
+    for packet in [&Packet::query_v6(), &tagged[0], &tagged[1]] {
+        let (window, len) = packet.window();
+        assert!(fast::tagged_or_v6(&window, len, Shape::Whole, &port()).is_some());
+    }
 }
 
 // Ethernet and tags.
@@ -508,6 +513,7 @@ fn near_queries() -> impl Strategy<Value = Vec<u8>> {
         4 => Just(Packet::query_v4()),
         2 => Just(Packet::query_v6()),
         1 => Just(Packet { tags: vec![(0x8100, 5)], ..Packet::query_v4() }),
+        1 => Just(Packet { tags: vec![(0x88a8, 5)], ..Packet::query_v6() }),
         1 => Just(v4(|_, _, _, options| *options = vec![1; 8])),
         1 => Just(v6_with(vec![(0, vec![0, 0, 1, 4, 0, 0, 0, 0]), (44, vec![0; 8])])),
         1 => Just(discovery(135, OUR_MAC, SERVICE_V6)),
@@ -538,8 +544,16 @@ fn hold(window: &Window, len: usize, shape: Shape) -> Result<(), TestCaseError> 
             ..port()
         };
         let whole = slow::classify(window, len, shape, &port);
-        if let Some(layers) = fast_v4(window, len, shape, &port) {
-            prop_assert_eq!(whole, (layers, Lane::DnsAnswer));
+        for layers in [
+            fast::v4::<14>(window, len, shape, &port),
+            fast::tagged_or_v6(window, len, shape, &port),
+        ] {
+            prop_assert!(
+                layers.is_none_or(|layers| whole == (layers, Lane::DnsAnswer)),
+                "{:?} {:?}",
+                layers,
+                whole
+            );
         }
         prop_assert_eq!(classify(window, len, shape, &port), whole);
         let (layers, lane) = whole;
