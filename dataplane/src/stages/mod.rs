@@ -3,6 +3,13 @@
 //!
 //! `classify` reads the layers and names the lane; the worker hands each lane's packets to its
 //! stage. A new stage is a new folder, a [`Lane`] and an arm in the worker's dispatch.
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods
+)]
 
 pub mod classify;
 pub mod neighbour;
