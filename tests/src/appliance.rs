@@ -56,6 +56,17 @@ pub fn windrose(host: Option<&Host>, args: &[&str]) -> Result<Finished> {
     process::run(host.map(Host::name), &argv, ASK)
 }
 
+/// A configuration of one worker and one port, which answers on 192.0.2.53 and 2001:db8:1::53, with
+/// no zones yet.
+pub fn one_port(device: &str, socket: &Path) -> String {
+    format!(
+        "[dataplane]\ncores = [0]\nshare_cores = true\nidle = \"sleep\"\nmemory = \"128MB\"\n\n\
+         [[port]]\nname = \"port\"\ndevice = \"{device}\"\n\
+         addresses = [\"192.0.2.53\", \"2001:db8:1::53\"]\n\n[admin]\nsocket = \"{}\"\n",
+        socket.display()
+    )
+}
+
 /// A running appliance.
 #[derive(Debug)]
 pub struct Appliance {

@@ -74,17 +74,27 @@ fn zone_syntax_error() {
 
 #[test]
 fn duplicate_service() {
+    // Names are compared as DNS does: without case.
     refused(
         |text| text.replace("name = \"live.example.com\"", "name = \"VOD.example.com\""),
-        &["windrose.toml:", "vod.example.com"],
+        &["windrose.toml:", "VOD.example.com", "twice"],
     );
 }
 
 #[test]
 fn overlapping_address() {
+    // A member at the appliance's own service address.
     refused(
-        |text| text.replace("\"203.0.113.53\"", "\"192.0.2.53\""),
-        &["windrose.toml:", "192.0.2.53"],
+        |text| text.replacen("\"198.51.100.11\"", "\"192.0.2.53\"", 1),
+        &["windrose.toml:", "192.0.2.53", "`kt`"],
+    );
+}
+
+#[test]
+fn prefix_of_two_isps() {
+    refused(
+        |text| text.replace("[\"203.0.113.0/24\"", "[\"192.0.2.0/24\""),
+        &["windrose.toml:", "192.0.2.0/24", "`KT`"],
     );
 }
 

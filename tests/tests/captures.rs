@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use windrose_tests::appliance::Appliance;
+use windrose_tests::appliance::{Appliance, one_port};
 use windrose_tests::capture::{self, Checksums, DnsFrame, Target};
 use windrose_tests::lab::Lab;
 use windrose_tests::laws::{self, Totals};
@@ -50,14 +50,8 @@ fn replay(frames: &[Vec<u8>]) -> Replay {
     let (rx, tx) = (lab.folder().join("rx.pcap"), lab.folder().join("tx.pcap"));
     capture::write(&rx, frames).unwrap();
     let socket = lab.folder().join("admin.sock");
-    let mut config = format!(
-        "[dataplane]\ncores = [0]\nshare_cores = true\nidle = \"sleep\"\nmemory = \"128MB\"\n\n\
-         [[port]]\nname = \"pcap\"\ndevice = \"net_pcap0,rx_pcap={},tx_pcap={}\"\n\
-         addresses = [\"192.0.2.53\", \"2001:db8:1::53\"]\n\n[admin]\nsocket = \"{}\"\n",
-        rx.display(),
-        tx.display(),
-        socket.display()
-    );
+    let device = format!("net_pcap0,rx_pcap={},tx_pcap={}", rx.display(), tx.display());
+    let mut config = one_port(&device, &socket);
     for zone in fs::read_dir(folder().join("zones"))
         .unwrap()
         .map(|entry| entry.unwrap().path())
