@@ -1,9 +1,11 @@
 //! `windrose check FILE`: tells whether a configuration would be taken.
 //!
-//! Exit code 0 and a summary on standard output; 2 and every finding on standard error if not.
+//! Exit code 0 and a summary on standard output; 2 and every finding on standard error if not. With
+//! `--json`, both are one object on standard output.
 
-use crate::config::model::{CheckKind, Config};
-use crate::config::{self, Diagnostics};
+use crate::config::model::{CheckKind, Config, Zone};
+use crate::config::{self, Diagnostic, Diagnostics, Severity};
+use serde_json::json;
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,11 +20,23 @@ const LISTED_MAX: usize = 8;
 pub(super) struct Args {
     /// The TOML file.
     file: PathBuf,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
 }
 
 impl Args {
     pub(super) fn execute(self) -> ExitCode {
-        match config::load_with_warnings(&self.file) {
+        let result = config::load_with_warnings(&self.file);
+        if self.json {
+            println!("{:#}", as_json(&result));
+            return if result.is_ok() {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::from(REFUSED)
+            };
+        }
+        match result {
             Ok((config, warnings)) => {
                 report(&warnings);
                 print!("{}", summary(&config));
@@ -45,6 +59,71 @@ fn report(found: &Diagnostics) {
             counted(errors, "error"),
             counted(warnings, "warning")
         );
+    }
+}
+
+/// What text says, as one object: `valid`, `findings`, and if valid what was understood.
+fn as_json(result: &Result<(Config, Diagnostics), Diagnostics>) -> serde_json::Value {
+    let (config, found) = match result {
+        Ok((config, warnings)) => (Some(config), warnings),
+        Err(found) => (None, found),
+    };
+    let findings: Vec<serde_json::Value> = found.iter().map(finding_json).collect();
+    let mut object = json!({ "valid": config.is_some(), "findings": findings });
+    if let Some(config) = config {
+        object["appliance"] = json!(config.appliance.name);
+        object["hash"] = json!(config.hash);
+        object["cores"] = json!(config.dataplane.cores);
+        object["ports"] = config
+            .ports
+            .iter()
+            .map(|port| json!({ "name": port.name, "device": port.device, "addresses": port.addresses }))
+            .collect();
+        object["zones"] = config
+            .zones
+            .iter()
+            .map(|zone| json!({ "name": zone.apex.to_string(), "records": records(zone), "sets": zone.rrsets.len() }))
+            .collect();
+        object["isps"] = config.isps.iter().map(|isp| json!(isp.name)).collect();
+        object["sites"] = config.sites.iter().map(|site| json!(site.name)).collect();
+        object["services"] = config
+            .services
+            .iter()
+            .map(|service| {
+                let check = service.check.as_ref().map(|check| kind(&check.kind));
+                json!({ "name": service.name.to_string(), "members": service.members.len(), "check": check })
+            })
+            .collect();
+    }
+    object
+}
+
+/// Line and column are null where a whole file is meant.
+fn finding_json(found: &Diagnostic) -> serde_json::Value {
+    let place = |number: usize| (number > 0).then_some(number);
+    let severity = match found.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    };
+    json!({
+        "severity": severity,
+        "file": found.file.display().to_string(),
+        "line": place(found.line),
+        "column": place(found.column),
+        "message": found.message,
+        "help": found.help,
+    })
+}
+
+fn records(zone: &Zone) -> usize {
+    zone.rrsets.iter().map(|set| set.rdata.len()).sum()
+}
+
+fn kind(kind: &CheckKind) -> &'static str {
+    match kind {
+        CheckKind::Tcp => "tcp",
+        CheckKind::Http { tls: true, .. } => "https",
+        CheckKind::Http { .. } => "http",
     }
 }
 
@@ -82,11 +161,10 @@ fn summary(config: &Config) -> String {
     });
     list(&mut line, "port", ports);
     let zones = config.zones.iter().map(|zone| {
-        let records: usize = zone.rrsets.iter().map(|set| set.rdata.len()).sum();
         format!(
             "{} {} in {} sets",
             zone.apex,
-            counted(records, "record"),
+            counted(records(zone), "record"),
             zone.rrsets.len()
         )
     });
@@ -105,12 +183,12 @@ fn summary(config: &Config) -> String {
         let check = match &service.check {
             None => "no check".to_owned(),
             Some(check) => {
-                let kind = match &check.kind {
-                    CheckKind::Tcp => "tcp",
-                    CheckKind::Http { tls: true, .. } => "https",
-                    CheckKind::Http { .. } => "http",
-                };
-                format!("{kind} check on port {} every {:?}", check.port, check.interval)
+                format!(
+                    "{} check on port {} every {:?}",
+                    kind(&check.kind),
+                    check.port,
+                    check.interval
+                )
             }
         };
         format!(

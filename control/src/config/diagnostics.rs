@@ -121,6 +121,11 @@ impl Diagnostics {
         self.list.push(diagnostic);
     }
 
+    /// Adds all of another.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.list.append(&mut other.list);
+    }
+
     /// Every finding, in the order of files and lines.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.list.iter()
@@ -228,10 +233,14 @@ impl Source {
 /// The one of `known` that `word` was likely meant to be, as help text.
 pub(crate) fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let lower = word.to_lowercase();
+    // Jaro-Winkler sees shared beginnings; short words need the count of edits.
+    let edits_max = (lower.chars().count() / 3).max(1);
     known
         .into_iter()
-        .map(|candidate| (strsim::jaro_winkler(&lower, &candidate.to_lowercase()), candidate))
-        .filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|candidate| (candidate.to_lowercase(), candidate))
+        .filter(|(known, _)| {
+            strsim::jaro_winkler(&lower, known) > 0.8 || strsim::osa_distance(&lower, known) <= edits_max
+        })
+        .max_by(|a, b| strsim::jaro_winkler(&lower, &a.0).total_cmp(&strsim::jaro_winkler(&lower, &b.0)))
         .map(|(_, candidate)| format!("did you mean `{candidate}`?"))
 }

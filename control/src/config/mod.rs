@@ -76,16 +76,15 @@ fn parse(path: &Path, text: &str, found: &mut Diagnostics) -> Option<Config> {
         report.error(error.span().unwrap_or(0..0), error.message());
     }
     let table = Table::new(&report, document.get_ref(), "the file", 0..0);
+    let mut in_zones = Diagnostics::default();
     let config = if syntax_wrong {
         // What could be recovered may be half of what was meant: errors in it would mislead.
         None
     } else {
-        Some(table.read(|table| sections_of(table, path, text, found)))
+        Some(table.read(|table| sections_of(table, path, text, &mut in_zones)))
     };
-    report
-        .into_found()
-        .iter()
-        .for_each(|diagnostic| found.push(diagnostic.clone()));
+    found.append(report.into_found());
+    found.append(in_zones);
     config
 }
 
@@ -93,8 +92,7 @@ fn parse(path: &Path, text: &str, found: &mut Diagnostics) -> Option<Config> {
 fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagnostics) -> Config {
     let report = document.report;
     let base = path.parent().unwrap_or(Path::new(""));
-    let section = |key, what| document.get(key).and_then(|value| value.table(what));
-    let one = |key, what| section(key, what);
+    let one = |key, what| document.get(key).and_then(|value| value.table(what));
 
     let appliance = match one("appliance", "[appliance]") {
         Some(table) => table.read(|table| sections::appliance(Some(table))),

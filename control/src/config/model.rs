@@ -3,6 +3,7 @@
 
 use domain::base::Name as DomainName;
 use ipnet::IpNet;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -259,7 +260,7 @@ pub enum CheckKind {
 }
 
 /// `[admin]`.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Admin {
     /// Unix socket of the admin API. Default "/run/windrose.sock".
     pub socket: PathBuf,
@@ -267,4 +268,21 @@ pub struct Admin {
     pub listen: Option<SocketAddr>,
     /// Bearer token for TCP.
     pub token: Option<String>,
+}
+
+// By hand, so that no log or message can hold the token.
+impl fmt::Debug for Admin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let token = self.token.as_ref().map(|_| "(not shown)");
+        let Self {
+            socket,
+            listen,
+            token: _,
+        } = self;
+        f.debug_struct("Admin")
+            .field("socket", socket)
+            .field("listen", listen)
+            .field("token", &token)
+            .finish()
+    }
 }

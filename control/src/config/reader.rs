@@ -306,6 +306,17 @@ impl<'a> Value<'a> {
         Some(items.iter().map(item).collect())
     }
 
+    /// The items of an array that may not be empty, for the reason `why`. None if that is wrong.
+    pub(crate) fn some_items(&self, why: &str) -> Vec<Value<'a>> {
+        match self.items() {
+            Some(items) if items.is_empty() => {
+                self.wrong::<()>(format!("`{}` is empty: {why}", self.key));
+                items
+            }
+            items => items.unwrap_or_default(),
+        }
+    }
+
     /// A table, called `what` in messages.
     pub(crate) fn table(&self, what: &'static str) -> Option<Table<'a>> {
         match self.value {

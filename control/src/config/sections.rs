@@ -151,10 +151,7 @@ fn cores(table: &Table<'_>, share_cores: bool) -> Vec<usize> {
     let Some(value) = table.need("cores") else {
         return Vec::new();
     };
-    let items = value.items().unwrap_or_default();
-    if items.is_empty() && value.items().is_some() {
-        value.wrong::<()>("`cores` is empty: name at least one CPU, one worker for each");
-    }
+    let items = value.some_items("name at least one CPU, one worker for each");
     if items.len() > 64 {
         value.wrong::<()>("`cores` names more than 64 CPUs");
     }
@@ -198,10 +195,7 @@ pub(crate) fn port(table: &Table<'_>) -> Option<PlacedPort> {
     });
     let mut addresses = Vec::new();
     if let Some(value) = table.need("addresses") {
-        let items = value.items().unwrap_or_default();
-        if items.is_empty() && value.items().is_some() {
-            value.wrong::<()>("`addresses` is empty: a port answers on at least one address");
-        }
+        let items = value.some_items("a port answers on at least one address");
         let placed = |item: &Value<'_>| {
             Some(At {
                 value: item.address()?,

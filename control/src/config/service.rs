@@ -190,12 +190,7 @@ fn members(table: &Table<'_>, sites: &[PlacedSite]) -> Vec<At<Member>> {
     let Some(value) = table.need("member") else {
         return Vec::new();
     };
-    let Some(items) = value.items() else {
-        return Vec::new();
-    };
-    if items.is_empty() {
-        value.wrong::<()>("`member` is empty: a service has at least one member");
-    }
+    let items = value.some_items("a service has at least one member");
     let mut members: Vec<At<Member>> = Vec::new();
     let mut seen: HashMap<IpAddr, Range<usize>> = HashMap::new();
     let mut per_site: HashMap<(usize, bool), usize> = HashMap::new();

@@ -1,0 +1,465 @@
+//! The configuration as its user meets it: files on disk, and what `load` says of them. Expected places
+//! are counted by hand; record data comes from the RFCs that define it.
+
+use control::config::model::{AllDown, CheckKind, Config, Metric, Spread};
+use control::config::{Diagnostics, Severity, load_with_warnings};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// A configuration that is right, 16 lines, to which cases add or of which they replace a line.
+const GOOD: &str = r#"[dataplane]
+cores = [1]
+[[port]]
+name = "wan"
+device = "net_null0"
+addresses = ["192.0.2.53"]
+[[isp]]
+name = "KT"
+prefixes = ["198.18.0.0/16"]
+[[site]]
+name = "seoul-kt"
+isp = "KT"
+[[zone]]
+name = "example.com"
+file = "example.zone"
+[[service]]
+name = "vod.example.com"
+member = [ { address = "203.0.113.1", site = "seoul-kt" } ]
+"#;
+
+const ZONE: &str = "$TTL 300\n@ SOA ns1 host 1 3600 900 604800 300\n@ NS ns1\nns1 A 192.0.2.53\n";
+
+struct Files {
+    dir: TempDir,
+}
+
+impl Files {
+    fn new(toml: &str, zone: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        std::fs::write(dir.path().join("windrose.toml"), toml).expect("written");
+        std::fs::write(dir.path().join("example.zone"), zone).expect("written");
+        Self { dir }
+    }
+
+    fn load(&self) -> Result<(Config, Diagnostics), Diagnostics> {
+        load_with_warnings(&self.dir.path().join("windrose.toml"))
+    }
+}
+
+/// `GOOD` with line `number` (from 1) replaced.
+fn with_line(number: usize, line: &str) -> String {
+    let mut lines: Vec<&str> = GOOD.lines().collect();
+    lines[number - 1] = line;
+    lines.join("\n")
+}
+
+fn with_more(more: &str) -> String {
+    format!("{GOOD}{more}")
+}
+
+/// Each finding as "FILE:LINE:COLUMN: message (help)".
+fn shown(found: &Diagnostics) -> Vec<String> {
+    let one = |d: &control::config::Diagnostic| {
+        let file = d
+            .file
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let help = d.help.as_deref().unwrap_or_default();
+        format!("{file}:{}:{}: {} ({help})", d.line, d.column, d.message)
+    };
+    found.iter().map(one).collect()
+}
+
+/// The load fails, and one finding begins with `place` and holds `fragment`.
+fn assert_refused(toml: &str, zone: &str, place: &str, fragment: &str) {
+    let files = Files::new(toml, zone);
+    let found = match files.load() {
+        Err(found) => shown(&found),
+        Ok(_) => panic!("taken, though wrong at {place}: {fragment}\n{toml}"),
+    };
+    let hit = found
+        .iter()
+        .any(|text| text.starts_with(&format!("{place}: ")) && text.contains(fragment));
+    assert!(
+        hit,
+        "no finding at {place} with `{fragment}`; there are {found:#?}\n{toml}"
+    );
+}
+
+#[test]
+fn the_good_one_is_taken_with_its_defaults() {
+    let (config, warnings) = Files::new(GOOD, ZONE)
+        .load()
+        .unwrap_or_else(|found| panic!("{found}"));
+    assert_eq!(shown(&warnings), [""; 0]);
+    assert_eq!(config.appliance.name, "windrose");
+    assert_eq!(config.dataplane.memory_bytes, 268_435_456);
+    assert_eq!(config.dns.udp_size_max, 1232);
+    assert_eq!(config.sites[0].isp, Some(0));
+    assert_eq!(config.sites[0].preference, 128);
+    assert_eq!(config.admin.socket, Path::new("/run/windrose.sock"));
+    let service = &config.services[0];
+    assert_eq!(
+        (service.ttl, service.answers, service.spread),
+        (30, 1, Spread::RoundRobin)
+    );
+    assert_eq!(
+        service.chain,
+        [Metric::Health, Metric::Isp, Metric::Preference, Metric::Static]
+    );
+    assert_eq!(service.when_all_down, AllDown::LastGood);
+    assert_eq!((service.members[0].weight, service.members[0].site), (1, 0));
+    assert!(service.check.is_none());
+}
+
+#[test]
+fn every_shipped_configuration_loads() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs");
+    let files = std::fs::read_dir(&folder)
+        .expect("configs/")
+        .map(|entry| entry.expect("an entry").path());
+    let files: Vec<PathBuf> = files
+        .filter(|path| path.extension().is_some_and(|e| e == "toml"))
+        .collect();
+    assert!(
+        files.iter().any(|path| path.ends_with("example.toml")),
+        "{files:?}"
+    );
+    for file in files {
+        let (_, warnings) = load_with_warnings(&file).unwrap_or_else(|found| panic!("{found}"));
+        assert_eq!(shown(&warnings), [""; 0], "{}", file.display());
+    }
+}
+
+#[test]
+fn the_tour_says_what_its_comments_say() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/example.toml");
+    let (config, _) = load_with_warnings(&path).unwrap_or_else(|found| panic!("{found}"));
+    let vod = &config.services[0];
+    assert_eq!(vod.preference, [(2, 1)]);
+    assert_eq!(vod.spread, Spread::Weighted);
+    let check = vod.check.as_ref().expect("a check");
+    assert_eq!(
+        (check.timeout, check.rise, check.fall),
+        (Duration::from_millis(800), 3, 3)
+    );
+    let CheckKind::Http {
+        tls, path, expect, ..
+    } = &check.kind
+    else {
+        panic!("{:?}", check.kind)
+    };
+    assert_eq!((*tls, path.as_str(), *expect), (false, "/healthz", (200, 299)));
+    assert_eq!(
+        config.services[1].when_all_down,
+        AllDown::Fixed(vec!["192.0.2.9".parse().expect("v4")])
+    );
+    assert_eq!(
+        config.services[1].check.as_ref().map(|check| check.port),
+        Some(443)
+    );
+}
+
+#[test]
+fn what_is_wrong_with_the_toml_is_said_where_it_is() {
+    let zone = "[[zone]]\nname = \"EXAMPLE.com.\"\nfile = \"example.zone\"\n";
+    let service = |rest: &str| {
+        let member = "member = [ { address = \"203.0.113.9\", site = \"seoul-kt\" } ]";
+        with_more(&format!(
+            "[[service]]\nname = \"b.example.com\"\n{member}\n{rest}\n"
+        ))
+    };
+    let cases: &[(String, &str, &str)] = &[
+        (with_line(2, "core = [1]"), "2:1", "did you mean `cores`?"),
+        (with_line(2, "core = [1]"), "1:1", "[dataplane] has no `cores`"),
+        (
+            with_line(2, "cores = 1"),
+            "2:9",
+            "must be an array, not an integer",
+        ),
+        (
+            with_line(2, "cores = [1, 1]"),
+            "2:13",
+            "CPU 1 is given to two workers",
+        ),
+        (with_line(2, "cores = []"), "2:9", "is empty"),
+        (
+            with_line(2, "cores = [1]\nmemory = \"256\""),
+            "3:10",
+            "has no unit",
+        ),
+        (
+            with_line(2, "cores = [1]\nmemory = \"64MB\"\nbuffers = 100_000"),
+            "3:10",
+            "more than `memory`",
+        ),
+        (
+            with_line(2, "cores = [1]\nidle = \"spinn\""),
+            "3:8",
+            "did you mean `spin`?",
+        ),
+        (with_line(2, "cores = [1"), "3:1", ""),
+        (
+            with_line(6, "addresses = [\"192.0.2.53\", \"192.0.2.53\"]"),
+            "6:28",
+            "first in line 6",
+        ),
+        (
+            with_line(6, "addresses = [\"192.0.2.300\"]"),
+            "6:14",
+            "is not an IPv4 or IPv6 address",
+        ),
+        (
+            with_line(6, "addresses = [\"::ffff:192.0.2.1\"]"),
+            "6:14",
+            "write 192.0.2.1",
+        ),
+        (
+            with_line(6, "addresses = [\"203.0.113.1\"]"),
+            "18:24",
+            "service address of this appliance",
+        ),
+        (
+            with_line(6, "addresses = [\"192.0.2.53\"]\nmtu = 1000"),
+            "3:1",
+            "do not fit an MTU",
+        ),
+        (
+            with_line(9, "prefixes = [\"198.18.1.0/16\"]"),
+            "9:13",
+            "did you mean `198.18.0.0/16`?",
+        ),
+        (with_line(12, "isp = \"KY\""), "12:7", "did you mean `KT`?"),
+        (with_line(12, "location = [91.0, 0]"), "12:12", "latitude"),
+        (with_line(12, "location = [nan, 0]"), "12:12", "latitude"),
+        (
+            with_line(12, "preference = 256"),
+            "12:14",
+            "from 0 to 255, not 256",
+        ),
+        (with_line(15, "file = \"nothere.zone\""), "15:8", "no zone file"),
+        (
+            with_line(17, "name = \"vod.example.org\""),
+            "17:8",
+            "lies in no zone",
+        ),
+        (
+            with_line(17, "name = \"ns1.example.com\""),
+            "17:8",
+            "has A records in line 4 of",
+        ),
+        (
+            with_line(18, "member = [ { address = \"203.0.113.1\", site = \"seoul\" } ]"),
+            "18:46",
+            "did you mean `seoul-kt`?",
+        ),
+        (with_line(18, "member = []"), "18:10", "is empty"),
+        (
+            with_line(
+                18,
+                "member = [ { addres = \"203.0.113.1\", site = \"seoul-kt\" } ]",
+            ),
+            "18:14",
+            "did you mean `address`?",
+        ),
+        (
+            with_more("[[site]]\nname = \"seoul-kt\"\n"),
+            "20:8",
+            "first in line 11",
+        ),
+        (
+            with_more("[[isp]]\nname = \"B\"\nprefixes = [\"198.18.0.0/16\"]\n"),
+            "21:13",
+            "first in `KT`, line 9",
+        ),
+        (with_more(zone), "20:8", "first in line 14"),
+        (
+            with_more(&GOOD[GOOD.find("[[service]]").expect("a service")..].replace("vod", "VOD")),
+            "20:8",
+            "first in line 17",
+        ),
+        (
+            with_more("[admin]\nlisten = \"127.0.0.1\"\n"),
+            "20:10",
+            "ADDRESS:PORT",
+        ),
+        (
+            with_more("[dns]\nudp_size_max = 4096\n"),
+            "20:16",
+            "from 512 to 1400",
+        ),
+        (with_more("[bogus]\n"), "19:2", "unknown key `bogus`"),
+        (service("answers = 17"), "22:11", "from 1 to 16"),
+        (service("ttl = 2147483648"), "22:7", "2147483647"),
+        (
+            service("chain = [\"health\", \"static\", \"latency\"]"),
+            "22:30",
+            "not available in this version",
+        ),
+        (
+            service("chain = [\"heath\", \"static\"]"),
+            "22:10",
+            "did you mean `health`?",
+        ),
+        (
+            service("chain = [\"static\", \"health\"]"),
+            "22:20",
+            "must end with \"static\"",
+        ),
+        (service("when_all_down = \"shut\""), "22:17", "\"closed\""),
+        (service("when_all_down = { fixed = [] }"), "22:27", "1 to 16"),
+        (
+            service("preference = { seul-kt = 3 }"),
+            "22:16",
+            "did you mean `seoul-kt`?",
+        ),
+        (
+            service("check = { kind = \"ping\" }"),
+            "22:18",
+            "\"tcp\" or \"http\"",
+        ),
+        (service("check = { kind = \"tcp\" }"), "22:9", "has no `port`"),
+        (
+            service("check = { kind = \"http\", timeout = \"2s\", interval = \"1s\" }"),
+            "22:36",
+            "from 1ms to the interval",
+        ),
+        (
+            service("check = { kind = \"http\", expect = \"ok\" }"),
+            "22:35",
+            "range of status codes",
+        ),
+        (
+            service("check = { kind = \"http\", expect = [204, 200] }"),
+            "22:35",
+            "from a lower to a higher",
+        ),
+        (
+            service("check = { kind = \"tcp\", port = 1, path = \"/\" }"),
+            "22:42",
+            "no meaning",
+        ),
+    ];
+    for (toml, place, fragment) in cases {
+        assert_refused(toml, ZONE, &format!("windrose.toml:{place}"), fragment);
+    }
+}
+
+#[test]
+fn limits_on_members_and_sites() {
+    let members = |count: usize, site: &str| {
+        let member = |i: usize| {
+            format!(
+                "{{ address = \"10.0.{}.{}\", site = \"{site}\" }}",
+                i / 250,
+                i % 250 + 1
+            )
+        };
+        (0..count).map(member).collect::<Vec<_>>().join(", ")
+    };
+    let toml = |members: String, sites: String| with_line(18, &format!("member = [ {members} ]\n{sites}"));
+    assert!(
+        Files::new(&toml(members(64, "seoul-kt"), String::new()), ZONE)
+            .load()
+            .is_ok()
+    );
+    assert_refused(
+        &toml(members(65, "seoul-kt"), String::new()),
+        ZONE,
+        "windrose.toml:18:2959",
+        "more than 64 IPv4",
+    );
+    let spread = |count: usize| {
+        let sites: String = (0..count)
+            .map(|i| format!("[[site]]\nname = \"s{i}\"\n"))
+            .collect();
+        let member = |i: usize| format!("{{ address = \"10.0.0.{}\", site = \"s{i}\" }}", i + 1);
+        toml((0..count).map(member).collect::<Vec<_>>().join(", "), sites)
+    };
+    assert!(Files::new(&spread(28), ZONE).load().is_ok());
+    assert_refused(&spread(29), ZONE, "windrose.toml:18:10", "29 sites");
+}
+
+#[test]
+fn all_that_is_wrong_is_found_at_once_and_in_order() {
+    let toml = GOOD
+        .replace("[1]", "\"1\"")
+        .replace("wan", "w n")
+        .replace("seoul-kt\" }", "busan\" }");
+    let found = Files::new(&toml, "@ BOGUS\n")
+        .load()
+        .expect_err("wrong four times");
+    let places: Vec<_> = found.iter().map(|d| (d.line, d.column)).collect();
+    assert_eq!(places, [(2, 9), (4, 8), (18, 46), (1, 3)], "{found}");
+    assert!(found.iter().all(|d| d.severity == Severity::Error));
+}
+
+#[test]
+fn a_finding_is_drawn_as_compilers_do() {
+    let files = Files::new(&with_line(12, "\tispp = \"KT\""), ZONE);
+    let text = files.load().expect_err("an unknown key").to_string();
+    let path = files.dir.path().join("windrose.toml").display().to_string();
+    let drawn = format!(
+        "{path}:12:2: error: unknown key `ispp` in [[site]]\n    |\n 12 | \tispp = \"KT\"\n    | \t^^^^\n   \
+         = help: did you mean `isp`?"
+    );
+    assert_eq!(text, drawn);
+}
+
+#[test]
+fn a_missing_file_is_said_in_one_line() {
+    let found = load_with_warnings(Path::new("/nonexistent/w.toml")).expect_err("no such file");
+    assert!(
+        found
+            .to_string()
+            .starts_with("/nonexistent/w.toml: error: cannot read the configuration: ")
+    );
+}
+
+#[test]
+fn the_token_is_never_shown() {
+    let secrets = [
+        "token = \"tiny-s3cret\"",
+        "token = \"unclosed-s3cret",
+        "token = \"s3cret with spaces\"",
+        "tokn = 1\ntoken = 's3cret-s3cret-s3cret' x",
+    ];
+    for line in secrets {
+        let found = Files::new(&with_more(&format!("[admin]\n{line}\n")), ZONE)
+            .load()
+            .expect_err(line);
+        assert!(!format!("{found}{found:?}").contains("s3cret"), "{found}");
+    }
+    let toml = with_more("[admin]\nlisten = \"127.0.0.1:9153\"\ntoken = \"s3cret-s3cret-s3cret\"\n");
+    let (config, _) = Files::new(&toml, ZONE)
+        .load()
+        .unwrap_or_else(|found| panic!("{found}"));
+    assert_eq!(config.admin.token.as_deref(), Some("s3cret-s3cret-s3cret"));
+    assert!(
+        !format!("{config:?}").contains("s3cret"),
+        "a log of the configuration would hold the token"
+    );
+}
+
+#[test]
+fn the_hash_covers_every_file() {
+    let hash = |toml: &str, zone: &str, included: &str| {
+        let files = Files::new(toml, zone);
+        std::fs::write(files.dir.path().join("more"), included).expect("written");
+        files.load().unwrap_or_else(|found| panic!("{found}")).0.hash
+    };
+    let zone = format!("{ZONE}$INCLUDE more\n");
+    let hashes = [
+        hash(GOOD, &zone, "a A 192.0.2.1\n"),
+        hash(GOOD, &zone, "a A 192.0.2.2\n"),
+        hash(GOOD, &format!("{zone}; x"), "a A 192.0.2.1\n"),
+        hash(&format!("{GOOD}# x"), &zone, "a A 192.0.2.1\n"),
+    ];
+    assert_eq!(hashes[0], hash(GOOD, &zone, "a A 192.0.2.1\n"));
+    let distinct: std::collections::HashSet<_> = hashes.iter().collect();
+    assert_eq!(distinct.len(), 4);
+    assert!(hashes.iter().all(|hash| hash.len() == 64));
+}
