@@ -14,6 +14,7 @@
 pub mod classify;
 pub mod neighbour;
 pub mod punt;
+pub mod dns_answer;
 pub mod reply;
 #[cfg(test)]
 pub(crate) mod testkit;

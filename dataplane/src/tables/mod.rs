@@ -1,3 +1,71 @@
-//! The read side of what control compiles: immutable on a worker, swapped whole by a snapshot.
+//! The read side of what control compiles: one immutable [`Snapshot`] with a generation, and the
+//! worker's own copy of the health [`Words`].
+//!
+//! Control builds these with the builders beside each table (which allocate) and hands whole
+//! snapshots over the ring; workers only read. Every look-up costs a constant.
+
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 pub mod addresses;
+pub mod answers;
+pub mod classes;
+mod key;
+pub mod names;
+pub mod plans;
+pub mod words;
+
+use std::sync::Arc;
+
+pub use answers::Answers;
+pub use classes::Classes;
+pub use key::Key;
+pub use names::Names;
+pub use plans::Plans;
+pub use words::Words;
+
+/// An index that stands for "none".
+pub const NONE: u32 = u32::MAX;
+
+/// How replies are shaped; from `[dns]`.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Largest UDP reply and the advertised EDNS size, bytes, 512 to 1400.
+    pub udp_size_max: u16,
+    /// NSID value (RFC 5001); empty: not sent.
+    pub nsid: Vec<u8>,
+    /// Whether client subnets (RFC 7871) are honoured and echoed.
+    pub ecs: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { udp_size_max: 1232, nsid: Vec::new(), ecs: true }
+    }
+}
+
+/// What a zone says when a name or type does not exist.
+#[derive(Clone, Copy, Debug)]
+pub struct Zone {
+    /// Its SOA as an authority section, TTL lowered to MINIMUM (RFC 2308 section 3): a blob of
+    /// [`Answers`], encoded for a question that is the apex.
+    pub negative: u32,
+}
+
+/// Everything that a worker answers from: immutable, shared by all workers, freed by control.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Rises by one with every published snapshot.
+    pub generation: u64,
+    /// Owner names.
+    pub names: Arc<Names>,
+    /// Pre-encoded records.
+    pub answers: Arc<Answers>,
+    /// Served zones.
+    pub zones: Arc<Vec<Zone>>,
+    /// Client classes by prefix, IPv4 and IPv6.
+    pub classes: Arc<Classes>,
+    /// Services, pools, policies and their cells.
+    pub plans: Arc<Plans>,
+    /// How replies are shaped.
+    pub limits: Limits,
+}

@@ -12,6 +12,8 @@
 
 pub mod arp;
 pub mod checksum;
+pub mod dns;
+pub mod edns;
 pub mod eth;
 pub mod icmp;
 pub mod ipv4;

@@ -1,0 +1,265 @@
+//! Chooses members of a pool for one query: the first tier with a live member, then a draw.
+//!
+//! Owns what a worker keeps for it: the health words, the round-robin positions, the random state.
+
+use super::trace::{Event, Trace};
+use crate::tables::Words;
+use crate::tables::plans::{ANSWERS_MAX, Cell, Group, Plans, Pool, RANKED_MAX};
+
+/// Round-robin positions kept; pools beyond share them, which only mixes their turns.
+const ROTORS: usize = 1 << 14;
+/// Draws by rejection before the exact linear draw.
+const REJECTIONS_MAX: usize = 8;
+
+/// A worker's state of choice.
+#[derive(Debug)]
+pub struct Chooser {
+    /// Health as this worker knows it.
+    pub words: Words,
+    rotors: Box<[u32]>,
+    random: u64,
+}
+
+/// Members that were chosen: indices into the records of their family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chosen {
+    pub(super) members: [u32; ANSWERS_MAX],
+    pub(super) count: usize,
+    /// No member was up; the all-down rule chose.
+    pub(super) all_down: bool,
+}
+
+/// A group with candidates: the bits, and what to add to a bit's number for the member's index.
+#[derive(Clone, Copy, Default)]
+struct Candidates {
+    mask: u64,
+    base: u32,
+}
+
+impl Candidates {
+    #[inline(always)]
+    fn member(&self, bit: u32) -> u32 {
+        self.base.wrapping_add(bit)
+    }
+}
+
+impl Chooser {
+    /// A chooser whose draws follow from `seed`.
+    pub fn new(seed: u64) -> Self {
+        let mut chooser = Self { words: Words::default(), rotors: vec![0; ROTORS].into(), random: seed };
+        // Workers start at different places, so that together they do not start every pool at its first member.
+        for i in 0..ROTORS {
+            let start = chooser.random() >> 40;
+            if let Some(rotor) = chooser.rotors.get_mut(i) {
+                *rotor = start as u32;
+            }
+        }
+        chooser
+    }
+
+    /// The next random word (SplitMix64: one addition and two multiplications).
+    #[inline]
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// A number below `n`, for n up to 2^32: multiply and shift.
+    #[inline]
+    fn below(&mut self, n: u64) -> u64 {
+        ((self.random() >> 32) * n) >> 32
+    }
+
+    /// Chooses up to `pool.answers` members.
+    #[inline]
+    pub(super) fn choose<T: Trace>(
+        &mut self,
+        plans: &Plans,
+        index: u32,
+        cell: &Cell,
+        any_health: bool,
+        weights: &[u16],
+        trace: &mut T,
+    ) -> Chosen {
+        let mut chosen = Chosen { members: [0; ANSWERS_MAX], count: 0, all_down: false };
+        let Some(pool) = plans.pools.get(index as usize) else { return chosen };
+        let groups = plans.groups(pool);
+        let mut candidates = [Candidates::default(); RANKED_MAX];
+        let words = &self.words;
+        let mut found = first_tier(cell, groups, &mut candidates, trace, |group| {
+            let up = if any_health { u64::MAX } else { words.up(group.word) };
+            (words.site(group.site), up)
+        });
+        if found.total == 0 {
+            chosen.all_down = true;
+            trace.event(Event::AllDown);
+            found = first_tier(cell, groups, &mut candidates, trace, |g| (true, words.fallback(g.word)));
+        }
+        if found.total == 0 {
+            return chosen;
+        }
+        let candidates = candidates.get_mut(..found.groups).unwrap_or(&mut []);
+        if pool.flags & Pool::WEIGHTED != 0 {
+            self.by_weight(candidates, found.total, pool, weights, &mut chosen);
+        } else {
+            self.in_turn(candidates, found.total, index, pool.answers, &mut chosen);
+        }
+        for &member in chosen.members.iter().take(chosen.count) {
+            trace.event(Event::Drawn { member });
+        }
+        chosen
+    }
+
+    /// Round robin: the next `answers` candidates in order, starting where the last answer ended.
+    #[inline(always)]
+    fn in_turn(&mut self, candidates: &[Candidates], total: u32, pool: u32, answers: u8, chosen: &mut Chosen) {
+        let Some(rotor) = self.rotors.get_mut(pool as usize % ROTORS) else { return };
+        let count = (answers as u32).min(total);
+        let mut skip = if *rotor < total { *rotor } else { *rotor % total };
+        let next = skip + count;
+        *rotor = if next >= total { next - total } else { next };
+        chosen.count = count as usize;
+        let mut groups = candidates.iter().cycle();
+        let mut group = Candidates::default();
+        // Ends: `skip` is below the sum of all groups' bits.
+        for g in groups.by_ref().take(candidates.len()) {
+            group = *g;
+            let here = group.mask.count_ones();
+            if skip < here {
+                break;
+            }
+            skip -= here;
+        }
+        let mut mask = group.mask;
+        for _ in 0..skip {
+            mask &= mask.wrapping_sub(1);
+        }
+        for member in chosen.members.iter_mut().take(count as usize) {
+            // At most one turn around: every group holds a bit, and count is at most the total.
+            while mask == 0 {
+                let Some(g) = groups.next() else { return };
+                group = *g;
+                mask = group.mask;
+            }
+            *member = group.member(mask.trailing_zeros());
+            mask &= mask.wrapping_sub(1);
+        }
+    }
+
+    /// Weighted draw without replacement. A candidate is drawn uniformly and kept with probability weight over
+    /// highest weight; after a few rejections the draw is made exactly, by summing. Both give each
+    /// member its share of the candidates' weights. Weight 0 is drawn only when nothing else is left.
+    fn by_weight(
+        &mut self,
+        candidates: &mut [Candidates],
+        mut total: u32,
+        pool: &Pool,
+        weights: &[u16],
+        chosen: &mut Chosen,
+    ) {
+        let weight = |member: u32| weights.get(member as usize).copied().unwrap_or(0) as u64;
+        while chosen.count < pool.answers as usize && total > 0 {
+            let mut drawn = None;
+            if pool.weight_max > 0 {
+                for _ in 0..REJECTIONS_MAX {
+                    let (group, bit) = nth(candidates, self.below(total as u64) as u32);
+                    let member = candidates.get(group).map_or(0, |g| g.member(bit));
+                    if self.below(pool.weight_max as u64) < weight(member) {
+                        drawn = Some((group, bit));
+                        break;
+                    }
+                }
+            }
+            let (group, bit) = drawn.unwrap_or_else(|| {
+                let sum: u64 = members(candidates).map(|(_, _, member)| weight(member)).sum();
+                if sum == 0 {
+                    return nth(candidates, self.below(total as u64) as u32);
+                }
+                let mut rest = self.below(sum);
+                for (group, bit, member) in members(candidates) {
+                    if rest < weight(member) {
+                        return (group, bit);
+                    }
+                    rest -= weight(member);
+                }
+                (0, 0)
+            });
+            if let (Some(g), Some(slot)) = (candidates.get_mut(group), chosen.members.get_mut(chosen.count)) {
+                *slot = g.member(bit);
+                g.mask &= !(1 << bit);
+            }
+            chosen.count += 1;
+            total -= 1;
+        }
+    }
+}
+
+/// Every candidate: (group, bit, member).
+fn members(candidates: &[Candidates]) -> impl Iterator<Item = (usize, u32, u32)> + '_ {
+    candidates.iter().enumerate().flat_map(|(i, group)| {
+        (0..64).filter(move |bit| group.mask >> bit & 1 == 1).map(move |bit| (i, bit, group.member(bit)))
+    })
+}
+
+/// The n-th candidate: (group, bit).
+fn nth(candidates: &[Candidates], mut n: u32) -> (usize, u32) {
+    for (i, group) in candidates.iter().enumerate() {
+        let here = group.mask.count_ones();
+        if n < here {
+            let mut mask = group.mask;
+            for _ in 0..n {
+                mask &= mask.wrapping_sub(1);
+            }
+            return (i, mask.trailing_zeros());
+        }
+        n -= here;
+    }
+    (0, 0)
+}
+
+struct Tier {
+    groups: usize,
+    total: u32,
+}
+
+/// Collects the candidates of the first tier that has any, by `state`: (site may be given, bits that are up).
+#[inline(always)]
+fn first_tier<T: Trace>(
+    cell: &Cell,
+    groups: &[Group],
+    candidates: &mut [Candidates; RANKED_MAX],
+    trace: &mut T,
+    state: impl Fn(&Group) -> (bool, u64),
+) -> Tier {
+    let mut found = Tier { groups: 0, total: 0 };
+    let mut tier = 0;
+    for (site, last) in cell.ranked() {
+        if let Some(group) = groups.get(site as usize) {
+            let (site_up, up) = state(group);
+            let mask = if site_up { up & group.mask } else { 0 };
+            trace.event(Event::Candidates { tier, site, site_up, up: (up & group.mask) >> shift(group) });
+            if mask != 0
+                && let Some(slot) = candidates.get_mut(found.groups)
+            {
+                *slot = Candidates { mask, base: group.first.wrapping_sub(shift(group)) };
+                found.groups += 1;
+                found.total += mask.count_ones();
+            }
+        }
+        if last {
+            if found.total > 0 {
+                break;
+            }
+            tier += 1;
+        }
+    }
+    found
+}
+
+/// The number of a group's lowest bit; an empty group has none.
+#[inline(always)]
+fn shift(group: &Group) -> u32 {
+    group.mask.trailing_zeros() & 63
+}

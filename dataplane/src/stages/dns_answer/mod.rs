@@ -1,0 +1,346 @@
+//! The DNS engine and the stage over it: parse, find the name and the client's class, choose, write the
+//! reply in place.
+//!
+//! One engine in two halves: [`Located::locate`] reads the query and asks for table lines, [`Engine::find`]
+//! goes one step further down the tables, [`Engine::answer`] writes. The stage runs each over a whole burst, so that
+//! cache misses overlap; control's DNS over TCP and `windrose explain` call the same for one query.
+
+mod choose;
+mod parse;
+//mod stage;
+#[cfg(test)]
+mod tests;
+mod trace;
+mod write;
+
+pub use choose::Chooser;
+pub use parse::{Client, Located};
+//pub use stage::DnsAnswer;
+pub use trace::{Event, Silent, Trace};
+
+use crate::counters::Counter;
+use crate::tables::names::{Entry, Found, Node};
+use crate::tables::plans::{Policy, Service};
+use crate::tables::{NONE, Snapshot, Zone};
+use crate::wire::dns::{self, flags, rcode, rtype};
+use parse::Status;
+use write::Reply;
+
+/// What became of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The buffer holds a reply of `len` bytes.
+    Reply {
+        /// Length of the message, bytes.
+        len: usize,
+        /// Its counter, of kind `Dns`.
+        counter: Counter,
+        /// TC is set.
+        truncated: bool,
+        /// The all-down rule chose.
+        all_down: bool,
+    },
+    /// No reply; the counter is a drop reason.
+    Drop(Counter),
+}
+
+/// A worker's engine: what answers depend on beside the snapshot.
+#[derive(Debug)]
+pub struct Engine {
+    /// Health words, round-robin positions, random state.
+    pub chooser: Chooser,
+}
+
+/// How large a reply may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// By EDNS, 512 bytes without (RFC 6891 section 6.2.5).
+    Udp,
+    /// The buffer's size, at most 65,535 bytes (RFC 7766).
+    Tcp,
+}
+
+impl Engine {
+    /// An engine whose draws follow from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self { chooser: Chooser::new(seed) }
+    }
+
+    /// The step between the halves: the name's slot and the client's class, and prefetches of what they
+    /// point at.
+    #[inline(always)]
+    pub fn find(&self, snapshot: &Snapshot, q: &mut Located) {
+        if q.status != Status::Answer {
+            return;
+        }
+        q.candidate = snapshot.names.candidate(q.hash);
+        if let Some(found) = q.candidate
+            && found.service != NONE
+        {
+            snapshot.plans.prefetch(found.service);
+            q.class = class_of(snapshot, q.client);
+            if let Some(policy) = snapshot.plans.policy(found.policy)
+                && let Some(cell) = snapshot.plans.cell(policy, q.class.id)
+            {
+                crate::arch::prefetch_read(cell);
+            }
+        }
+    }
+
+    /// Writes the reply over the query in `buffer`, which may be longer than the message and must be 512 bytes
+    /// at least.
+    #[inline(always)]
+    pub fn answer<T: Trace>(
+        &mut self,
+        snapshot: &Snapshot,
+        q: &mut Located,
+        buffer: &mut [u8],
+        transport: Transport,
+        trace: &mut T,
+    ) -> Outcome {
+        match q.status {
+            Status::Answer => {}
+            Status::Drop(reason) => return Outcome::Drop(reason),
+            Status::Error(rcode) => return error(snapshot, q, buffer, transport, rcode),
+        }
+        trace.event(Event::Question { rtype: q.qtype });
+        let found = q.candidate.and_then(|c| snapshot.names.confirm(c, q.hash, &q.key));
+        match found {
+            Some(found) => self.at_node(snapshot, q, buffer, transport, found, false, trace),
+            None => self.missing(snapshot, q, buffer, transport, trace),
+        }
+    }
+
+    /// The name is not in the table as guessed: check the guess, then look for what covers the name.
+    #[cold]
+    #[inline(never)]
+    fn missing<T: Trace>(
+        &mut self,
+        snapshot: &Snapshot,
+        q: &mut Located,
+        buffer: &mut [u8],
+        transport: Transport,
+        trace: &mut T,
+    ) -> Outcome {
+        if q.reparse_walked(buffer) {
+            if let Status::Error(rcode) = q.status {
+                return error(snapshot, q, buffer, transport, rcode);
+            }
+            if let Some(found) = snapshot.names.find(&q.key) {
+                return self.at_node(snapshot, q, buffer, transport, found, false, trace);
+            }
+        }
+        let mut offsets = [0; 128];
+        let name = q.key.name();
+        let labels = dns::label_offsets(name, &mut offsets);
+        let Some((encloser, at)) = snapshot.names.closest_encloser(name, &offsets, labels) else {
+            return error(snapshot, q, buffer, transport, rcode::REFUSED as u16);
+        };
+        let Some(node) = snapshot.names.node(encloser) else {
+            return error(snapshot, q, buffer, transport, rcode::REFUSED as u16);
+        };
+        trace.event(Event::ClosestEncloser { node: encloser });
+        if node.has(Node::OUTSIDE) {
+            return error(snapshot, q, buffer, transport, rcode::REFUSED as u16);
+        }
+        if node.has(Node::CUT) {
+            let Some(entry) = snapshot.names.entry(node, Entry::DEFAULT) else {
+                return error(snapshot, q, buffer, transport, rcode::SERVFAIL as u16);
+            };
+            return fixed(snapshot, q, buffer, transport, entry);
+        }
+        if node.has(Node::WILDCARD)
+            && let Some(wildcard) = snapshot.names.wildcard(name.get(at..).unwrap_or(&[]))
+        {
+            trace.event(Event::Wildcard { node: wildcard.node });
+            return self.at_node(snapshot, q, buffer, transport, wildcard, true, trace);
+        }
+        let zone = snapshot.zones.get(node.zone as usize).copied();
+        negative(snapshot, q, buffer, transport, zone, rcode::NXDOMAIN)
+    }
+
+    /// Answers from a node: the query's own, or the wildcard that covers it.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "one call site each, inlined")]
+    fn at_node<T: Trace>(
+        &mut self,
+        snapshot: &Snapshot,
+        q: &mut Located,
+        buffer: &mut [u8],
+        transport: Transport,
+        found: Found,
+        wildcard: bool,
+        trace: &mut T,
+    ) -> Outcome {
+        let Some(node) = snapshot.names.node(found.node) else {
+            return error(snapshot, q, buffer, transport, rcode::SERVFAIL as u16);
+        };
+        if node.has(Node::OUTSIDE) {
+            return error(snapshot, q, buffer, transport, rcode::REFUSED as u16);
+        }
+        trace.event(Event::Name { node: found.node, zone: node.zone });
+        if found.service != NONE && matches!(q.qtype, rtype::A | rtype::AAAA) {
+            if wildcard || q.candidate != Some(found) {
+                q.class = class_of(snapshot, q.client);
+            }
+            let mut reply = Reply::start(snapshot, q, buffer, transport);
+            return self.service(snapshot, q, &mut reply, found.service, node.zone, 0xc00c, trace);
+        }
+        if q.qtype == rtype::ANY && !node.has(Node::CUT) {
+            return any(snapshot, q, buffer, transport, node);
+        }
+        match snapshot.names.entry(node, q.qtype) {
+            Some(entry) if entry.flags & Entry::SERVICE != 0 => {
+                q.class = class_of(snapshot, q.client);
+                let mut reply = Reply::start(snapshot, q, buffer, transport);
+                let Some(blob) = snapshot.answers.blob(entry.blob) else {
+                    return reply.finish(rcode::SERVFAIL as u16, 0, None, Counter::DnsServfail);
+                };
+                let owner = reply.owner(&blob, entry.owner);
+                reply.blob(&blob);
+                self.service(snapshot, q, &mut reply, entry.service, node.zone, owner, trace)
+            }
+            Some(entry) => fixed(snapshot, q, buffer, transport, entry),
+            None => {
+                let zone = snapshot.zones.get(node.zone as usize).copied();
+                negative(snapshot, q, buffer, transport, zone, rcode::NOERROR)
+            }
+        }
+    }
+
+    /// Appends a service's addresses, owned by the name at the pointer `owner`.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "one call site each, inlined")]
+    fn service<T: Trace>(
+        &mut self,
+        snapshot: &Snapshot,
+        q: &Located,
+        reply: &mut Reply<'_>,
+        service: u32,
+        zone: u32,
+        owner: u16,
+        trace: &mut T,
+    ) -> Outcome {
+        let plans = &snapshot.plans;
+        let Some(&Service { policy: policy_index, v4, v6 }) = plans.service(service) else {
+            return reply.finish(rcode::SERVFAIL as u16, 0, None, Counter::DnsServfail);
+        };
+        let pool = if q.qtype == rtype::A { v4 } else { v6 };
+        let Some(policy) = plans.policy(policy_index) else {
+            return reply.finish(rcode::SERVFAIL as u16, 0, None, Counter::DnsServfail);
+        };
+        let by_class = policy.flags & Policy::BY_CLASS != 0;
+        trace.event(Event::Client { service, policy: policy_index, class: q.class, subnet: q.by_subnet });
+        let scope = if by_class && q.by_subnet { q.class.depth } else { 0 };
+        if pool != NONE
+            && let Some(cell) = plans.cell(policy, q.class.id)
+        {
+            trace.event(Event::Ranked(*cell));
+            let weights = if q.qtype == rtype::A { &plans.weights_a } else { &plans.weights_aaaa };
+            let any_health = policy.flags & Policy::ANY_HEALTH != 0;
+            let chosen = self.chooser.choose(plans, pool, cell, any_health, weights, trace);
+            reply.all_down(chosen.all_down);
+            for &member in chosen.members.iter().take(chosen.count) {
+                let at = member as usize;
+                match q.qtype {
+                    rtype::A => plans.records_a.get(at).map(|record| reply.record(record, owner)),
+                    _ => plans.records_aaaa.get(at).map(|record| reply.record(record, owner)),
+                };
+            }
+            if chosen.count == 0
+                && let Some(fixed) = plans.pools.get(pool as usize).filter(|p| p.fixed != NONE)
+                && let Some(blob) = snapshot.answers.blob(fixed.fixed)
+            {
+                reply.blob_owned(&blob, owner);
+            }
+        }
+        trace.event(Event::Scope(scope));
+        if reply.answers() == 0 {
+            let zone = snapshot.zones.get(zone as usize);
+            if let Some(blob) = zone.and_then(|z| snapshot.answers.blob(z.negative)) {
+                reply.blob(&blob);
+            }
+            return reply.finish(rcode::NOERROR as u16, flags::AA, Some(scope), Counter::DnsNodata);
+        }
+        reply.finish(rcode::NOERROR as u16, flags::AA, Some(scope), Counter::DnsAnswer)
+    }
+}
+
+#[inline(always)]
+fn class_of(snapshot: &Snapshot, client: Client) -> crate::tables::classes::Class {
+    match client {
+        Client::V4(address) => snapshot.classes.find_v4(address),
+        Client::V6(address) => snapshot.classes.find_v6(address),
+    }
+}
+
+/// A static answer, or a referral.
+#[inline(always)]
+fn fixed(
+    snapshot: &Snapshot,
+    q: &Located,
+    buffer: &mut [u8],
+    transport: Transport,
+    entry: &Entry,
+) -> Outcome {
+    let mut reply = Reply::start(snapshot, q, buffer, transport);
+    let Some(blob) = snapshot.answers.blob(entry.blob) else {
+        return reply.finish(rcode::SERVFAIL as u16, 0, None, Counter::DnsServfail);
+    };
+    reply.blob(&blob);
+    let (aa, counter) = match entry {
+        e if e.flags & Entry::REFERRAL != 0 => (0, Counter::DnsReferral),
+        e if e.rcode == rcode::NXDOMAIN => (flags::AA, Counter::DnsNxdomain),
+        _ if blob.head.ancount == 0 => (flags::AA, Counter::DnsNodata),
+        _ => (flags::AA, Counter::DnsAnswer),
+    };
+    reply.finish(entry.rcode as u16, aa, Some(0), counter)
+}
+
+/// NXDOMAIN or NODATA with the zone's SOA (RFC 2308).
+fn negative(
+    snapshot: &Snapshot,
+    q: &Located,
+    buffer: &mut [u8],
+    transport: Transport,
+    zone: Option<Zone>,
+    code: u8,
+) -> Outcome {
+    let mut reply = Reply::start(snapshot, q, buffer, transport);
+    let Some(blob) = zone.and_then(|z| snapshot.answers.blob(z.negative)) else {
+        return reply.finish(rcode::SERVFAIL as u16, 0, None, Counter::DnsServfail);
+    };
+    reply.blob(&blob);
+    let counter = if code == rcode::NXDOMAIN { Counter::DnsNxdomain } else { Counter::DnsNodata };
+    reply.finish(code as u16, flags::AA, Some(0), counter)
+}
+
+/// ANY gets one synthesised HINFO (RFC 8482 section 4.2), or NODATA for an empty non-terminal; a CNAME
+/// answers for itself.
+#[cold]
+fn any(snapshot: &Snapshot, q: &Located, buffer: &mut [u8], transport: Transport, node: &Node) -> Outcome {
+    if let Some(entry) = snapshot.names.entry(node, rtype::CNAME).filter(|e| e.rtype == rtype::CNAME) {
+        return fixed(snapshot, q, buffer, transport, entry);
+    }
+    let mut reply = Reply::start(snapshot, q, buffer, transport);
+    // Owner pointer, HINFO, IN, TTL 3600, RDLENGTH 9: "RFC8482" and "".
+    const RECORD: [u8; 21] = *b"\xc0\x0c\x00\x0d\x00\x01\x00\x00\x0e\x10\x00\x09\x07RFC8482\x00";
+    reply.record(&RECORD, 0xc00c);
+    reply.finish(rcode::NOERROR as u16, flags::AA, Some(0), Counter::DnsAnswer)
+}
+
+/// An error reply: the question if it could be read, and OPT if one was.
+#[cold]
+#[inline(never)]
+fn error(snapshot: &Snapshot, q: &Located, buffer: &mut [u8], transport: Transport, code: u16) -> Outcome {
+    let counter = match code {
+        dns::rcode::BADVERS => Counter::DnsBadvers,
+        c if c == rcode::FORMERR as u16 => Counter::DnsFormerr,
+        c if c == rcode::NOTIMP as u16 => Counter::DnsNotimp,
+        c if c == rcode::REFUSED as u16 => Counter::DnsRefused,
+        _ => Counter::DnsServfail,
+    };
+    let mut reply = Reply::start(snapshot, q, buffer, transport);
+    let scope = (code != rcode::FORMERR as u16 && code != dns::rcode::BADVERS).then_some(0);
+    reply.finish(code, 0, scope, counter)
+}

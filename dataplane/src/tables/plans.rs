@@ -1,0 +1,254 @@
+//! Compiled policy: which sites answer a client class, in which order, and with which members.
+//!
+//! Read by `stages::dns_answer`; built by control. A service names its policy and its pools; the cell
+//! [policy][class] ranks the policy's sites in tiers; the pool says which member slots stand at each site;
+//! the records of the members are pre-encoded. The cost of a choice depends on none of the numbers of
+//! metrics, services, sites or prefixes.
+
+use super::NONE;
+use crate::arch;
+use crate::mmap::Table;
+use crate::zeroable;
+use std::sync::Arc;
+
+/// Sites that one cell can rank. A policy with more keeps the best.
+pub const RANKED_MAX: usize = 28;
+/// Members of one pool at one site: the bits of a word.
+pub const GROUP_MAX: usize = 64;
+/// Addresses in one answer.
+pub const ANSWERS_MAX: usize = 16;
+
+/// How sites rank for one class: tiers of equals, best first. 32 bytes, two a cache line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(32))]
+pub struct Cell {
+    /// Sites by rank: indices into the policy's site list, which pools share.
+    order: [u8; RANKED_MAX],
+    /// Bit i: the i-th site is the last of its tier. The highest set bit ends the list.
+    ends: u32,
+}
+
+zeroable!(Policy { cells, flags });
+zeroable!(Group { mask, first, word, site });
+zeroable!(Pool { groups, group_count, fixed, weight_max, answers, flags, ttl, pad });
+zeroable!(Service { policy, v4, v6 });
+
+const _: () = assert!(size_of::<Cell>() == 32 && size_of::<Group>() == 16 && size_of::<Pool>() == 32);
+
+impl Cell {
+    /// A cell from tiers of site indices; what exceeds [`RANKED_MAX`] is cut off. Empty tiers are skipped.
+    pub fn new<'a>(tiers: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut cell = Self::default();
+        let mut slots = cell.order.iter_mut();
+        let mut len = 0u32;
+        for tier in tiers {
+            let before = len;
+            for &site in tier {
+                if let Some(slot) = slots.next() {
+                    *slot = site;
+                    len += 1;
+                }
+            }
+            if len > before {
+                cell.ends |= 1 << (len - 1);
+            }
+        }
+        cell
+    }
+
+    /// The ranked sites with whether each is the last of its tier.
+    #[inline(always)]
+    pub fn ranked(&self) -> impl Iterator<Item = (u8, bool)> + '_ {
+        let len = 32 - self.ends.leading_zeros() as usize;
+        self.order.iter().take(len).enumerate().map(|(i, &site)| (site, self.ends >> i & 1 == 1))
+    }
+}
+
+/// Cells of one copy-on-write page: 4 KiB.
+pub const PAGE_CELLS: usize = 128;
+/// A page of cells, shared by snapshots that have it in common.
+pub type Page = [Cell; PAGE_CELLS];
+
+/// A policy: an interned chain with its site list and parameters.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Policy {
+    /// Index of its first cell; its cells are one per class.
+    pub cells: u32,
+    /// [`Policy::BY_CLASS`] and [`Policy::ANY_HEALTH`].
+    pub flags: u32,
+}
+
+impl Policy {
+    /// Cells differ by class: the answer depends on the client. Without it the ECS scope is 0, and cell 0 serves all.
+    pub const BY_CLASS: u32 = 1;
+    /// The chain has no health metric: members count as up.
+    pub const ANY_HEALTH: u32 = 2;
+}
+
+/// The members of a pool at one site. 16 bytes.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Group {
+    /// Which bits of the word are this group's: contiguous.
+    pub mask: u64,
+    /// Index of the group's first member in the pool's records and weights.
+    pub first: u32,
+    /// Index of the health word; a group never straddles words.
+    pub word: u16,
+    /// Site, as in `Word::Sites`.
+    pub site: u16,
+}
+
+/// The members of a service in one address family. 32 bytes.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Pool {
+    /// Index of its first group; it has one group for each site of the policy's list.
+    pub groups: u32,
+    /// Number of groups.
+    pub group_count: u32,
+    /// Blob of the addresses that are given when all is down (`fixed`), or [`NONE`].
+    pub fixed: u32,
+    /// Highest weight of a member; 0: all weights are 0 or not used.
+    pub weight_max: u16,
+    /// Addresses in an answer, 1 to [`ANSWERS_MAX`].
+    pub answers: u8,
+    /// [`Pool::WEIGHTED`].
+    pub flags: u8,
+    /// TTL of the answers, seconds.
+    pub ttl: u32,
+    /// Unused; keeps two pools in a cache line.
+    pub pad: [u32; 3],
+}
+
+impl Pool {
+    /// Draw by weight; otherwise round robin.
+    pub const WEIGHTED: u8 = 1;
+}
+
+impl Default for Pool {
+    fn default() -> Self {
+        Self { groups: 0, group_count: 0, fixed: NONE, weight_max: 0, answers: 1, flags: 0, ttl: 0, pad: [0; 3] }
+    }
+}
+
+/// A service: where its answers come from.
+#[derive(Clone, Copy, Debug)]
+pub struct Service {
+    /// Its policy.
+    pub policy: u32,
+    /// Pool of IPv4 members, or [`NONE`].
+    pub v4: u32,
+    /// Pool of IPv6 members, or [`NONE`].
+    pub v6: u32,
+}
+
+/// A pre-encoded A record, owned by a pointer to the question (RFC 1035 section 4.1.4).
+pub type RecordA = [u8; 16];
+/// A pre-encoded AAAA record, likewise.
+pub type RecordAaaa = [u8; 28];
+
+/// Everything that answers of services are chosen from.
+#[derive(Debug)]
+pub struct Plans {
+    /// Services.
+    pub services: Table<Service>,
+    /// Policies.
+    pub policies: Table<Policy>,
+    /// Cells of all policies, in pages.
+    pub pages: Vec<Arc<Page>>,
+    /// Pools of both families.
+    pub pools: Table<Pool>,
+    /// Groups of all pools.
+    pub groups: Table<Group>,
+    /// Records of IPv4 members.
+    pub records_a: Table<RecordA>,
+    /// Records of IPv6 members.
+    pub records_aaaa: Table<RecordAaaa>,
+    /// Weights of IPv4 members.
+    pub weights_a: Table<u16>,
+    /// Weights of IPv6 members.
+    pub weights_aaaa: Table<u16>,
+}
+
+impl Plans {
+    /// A service.
+    #[inline(always)]
+    pub fn service(&self, index: u32) -> Option<&Service> {
+        self.services.get(index as usize)
+    }
+
+    /// A policy.
+    #[inline(always)]
+    pub fn policy(&self, index: u32) -> Option<&Policy> {
+        self.policies.get(index as usize)
+    }
+
+    /// The cell of a policy for a class.
+    #[inline(always)]
+    pub fn cell(&self, policy: &Policy, class: u16) -> Option<&Cell> {
+        let class = if policy.flags & Policy::BY_CLASS != 0 { class as u32 } else { 0 };
+        let at = (policy.cells + class) as usize;
+        self.pages.get(at / PAGE_CELLS)?.get(at % PAGE_CELLS)
+    }
+
+    /// Asks for the cache lines of a service and its policy.
+    #[inline(always)]
+    pub fn prefetch(&self, service: u32) {
+        if let Some(service) = self.services.get(service as usize) {
+            arch::prefetch_read(service);
+        }
+    }
+
+    /// The groups of a pool, by site of its policy.
+    #[inline(always)]
+    pub fn groups(&self, pool: &Pool) -> &[Group] {
+        let start = pool.groups as usize;
+        self.groups.get(start..start + pool.group_count as usize).unwrap_or(&[])
+    }
+}
+
+/// The pre-encoded A record of a member.
+pub fn record_a(ttl: u32, address: [u8; 4]) -> RecordA {
+    let [t0, t1, t2, t3] = ttl.to_be_bytes();
+    let [a, b, c, d] = address;
+    [0xc0, 12, 0, 1, 0, 1, t0, t1, t2, t3, 0, 4, a, b, c, d]
+}
+
+/// The pre-encoded AAAA record of a member.
+pub fn record_aaaa(ttl: u32, address: [u8; 16]) -> RecordAaaa {
+    let mut out = [0; 28];
+    let (head, tail) = out.split_at_mut(12);
+    let [t0, t1, t2, t3] = ttl.to_be_bytes();
+    head.copy_from_slice(&[0xc0, 12, 0, 28, 0, 1, t0, t1, t2, t3, 0, 16]);
+    tail.copy_from_slice(&address);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cell_keeps_tiers_in_order() {
+        let cell = Cell::new([&[3u8, 1][..], &[], &[0]]);
+        let ranked: Vec<_> = cell.ranked().collect();
+        assert_eq!(ranked, [(3, false), (1, true), (0, true)]);
+        assert_eq!(Cell::default().ranked().count(), 0);
+    }
+
+    #[test]
+    fn cell_is_cut_at_its_room() {
+        let many: Vec<u8> = (0..40).collect();
+        let cell = Cell::new([&many[..20], &many[20..]]);
+        assert_eq!(cell.ranked().count(), RANKED_MAX);
+        assert_eq!(cell.ranked().last(), Some((27, true)));
+    }
+
+    #[test]
+    fn records_are_rfc_1035() {
+        // Owner pointer to offset 12, type A, class IN, TTL 30, RDLENGTH 4.
+        assert_eq!(record_a(30, [192, 0, 2, 1]), [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 30, 0, 4, 192, 0, 2, 1]);
+        assert_eq!(record_aaaa(1, [0xfe; 16])[..12], [0xc0, 12, 0, 28, 0, 1, 0, 0, 0, 1, 0, 16]);
+    }
+}

@@ -1,0 +1,88 @@
+//! Health as the worker sees it: machine words that control sends, 64 member slots in each.
+//!
+//! Owned by one worker; written by `worker` from the down ring, read by `stages::dns_answer`. Words are
+//! absolute, so the newest always wins, and they are addressed by slots that keep their meaning over
+//! snapshots, so that a word is valid whichever snapshot is current.
+
+/// Member slots that an appliance can have at most: 64 in each word.
+pub const SLOTS_MAX: u32 = 1 << 18;
+/// Sites that an appliance can have at most.
+pub const SITES_MAX: u32 = 1 << 12;
+
+/// One change: the new value of all bits at one index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// The members of slots `64 * index ..`.
+    Members {
+        /// Which 64 slots.
+        index: u32,
+        /// Bit i: slot i is up.
+        up: u64,
+        /// Bit i: slot i is given when no member of its pool is up.
+        fallback: u64,
+    },
+    /// The sites `64 * index ..`.
+    Sites {
+        /// Which 64 sites.
+        index: u32,
+        /// Bit i: site i may be given.
+        up: u64,
+    },
+}
+
+/// A worker's copy of all words. Slots are down and sites up until told otherwise.
+#[derive(Debug)]
+pub struct Words {
+    up: Box<[u64]>,
+    fallback: Box<[u64]>,
+    sites: Box<[u64]>,
+}
+
+impl Default for Words {
+    fn default() -> Self {
+        let members = (SLOTS_MAX / 64) as usize;
+        Self {
+            up: vec![0; members].into(),
+            fallback: vec![0; members].into(),
+            sites: vec![u64::MAX; (SITES_MAX / 64) as usize].into(),
+        }
+    }
+}
+
+impl Words {
+    /// Takes a change. An index out of range is ignored: control never sends one.
+    pub fn set(&mut self, word: Word) {
+        match word {
+            Word::Members { index, up, fallback } => {
+                if let (Some(u), Some(f)) =
+                    (self.up.get_mut(index as usize), self.fallback.get_mut(index as usize))
+                {
+                    (*u, *f) = (up, fallback);
+                }
+            }
+            Word::Sites { index, up } => {
+                if let Some(word) = self.sites.get_mut(index as usize) {
+                    *word = up;
+                }
+            }
+        }
+    }
+
+    /// Members that are up, 64 slots from `64 * index`.
+    #[inline(always)]
+    pub fn up(&self, index: u16) -> u64 {
+        self.up.get(index as usize).copied().unwrap_or(0)
+    }
+
+    /// Members that are given when none is up.
+    #[inline(always)]
+    pub fn fallback(&self, index: u16) -> u64 {
+        self.fallback.get(index as usize).copied().unwrap_or(0)
+    }
+
+    /// Whether a site may be given.
+    #[inline(always)]
+    pub fn site(&self, site: u16) -> bool {
+        self.sites.get(site as usize / 64).is_none_or(|word| word >> (site % 64) & 1 == 1)
+    }
+}
