@@ -268,6 +268,11 @@ impl BlobBuilder {
         self.data.len() as u16
     }
 
+    /// The sections so far.
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
     /// Marks the additional section as required (see [`Head::ADDITIONAL_REQUIRED`]).
     pub fn require_additional(&mut self) {
         self.head.flags |= Head::ADDITIONAL_REQUIRED;

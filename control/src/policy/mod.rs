@@ -1,0 +1,231 @@
+//! The policy compiler: from a checked configuration and the members' health to a snapshot and words.
+//!
+//! Called by `run` for each configuration and each change of health; also by `check`. [`names`] compiles
+//! zones, [`chain`] runs the metrics, [`slots`] keeps member slots stable, [`pools`] lays out members.
+
+pub mod chain;
+pub mod names;
+mod pools;
+pub mod slots;
+#[cfg(test)]
+mod tests;
+
+use crate::config::model::{AllDown, Config, Metric, Service};
+use anyhow::{Context, Result};
+use chain::{Candidate, ClientClass};
+use dataplane::tables::answers::AnswersBuilder;
+use dataplane::tables::classes::{Classes, Prefix};
+use dataplane::tables::plans::{self, Cell, PAGE_CELLS, Page, Plans, Policy};
+use dataplane::tables::{Limits, NONE, Snapshot};
+use ipnet::IpNet;
+use slots::{PoolKey, Slots, Target};
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// What makes two policies one: services with equal keys share cells.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PolicyKey {
+    /// The chain.
+    pub chain: Vec<Metric>,
+    /// The sites that the services' members stand at, ascending, with their preference.
+    pub sites: Vec<Candidate>,
+}
+
+impl PolicyKey {
+    /// The policy of a service.
+    pub fn of(config: &Config, service: &Service) -> Self {
+        let mut sites: Vec<usize> = service.members.iter().map(|m| m.site).collect();
+        sites.sort_unstable();
+        sites.dedup();
+        let candidate = |site: usize| {
+            let own = config.sites[site].preference;
+            let preference = service.preference.iter().find(|(s, _)| *s == site).map_or(own, |(_, p)| *p);
+            Candidate { site, isp: config.sites[site].isp, preference }
+        };
+        Self { chain: service.chain.clone(), sites: sites.into_iter().map(candidate).collect() }
+    }
+
+    /// Whether cells differ by client class.
+    pub fn by_class(&self) -> bool {
+        self.chain.contains(&Metric::Isp)
+    }
+}
+
+/// What the compiled tables mean, for `status` and `explain`: read by control only.
+#[derive(Debug)]
+pub struct Index {
+    /// The configuration that was compiled.
+    pub config: Arc<Config>,
+    /// Policies by their index in the plans.
+    pub policies: Vec<PolicyKey>,
+    /// Member addresses by their index in the A records, with the site.
+    pub members_v4: Vec<(IpAddr, usize)>,
+    /// The same for AAAA records.
+    pub members_v6: Vec<(IpAddr, usize)>,
+}
+
+impl Index {
+    /// The client class with this id: the name of its ISP, `None` for class 0.
+    pub fn class_isp(&self, class: u16) -> Option<usize> {
+        (class as usize).checked_sub(1).filter(|isp| *isp < self.config.isps.len())
+    }
+}
+
+/// A compiled configuration.
+pub struct Compiled {
+    /// For the workers.
+    pub snapshot: Snapshot,
+    /// For control.
+    pub index: Index,
+}
+
+/// Compiles configurations, one after the other, for one appliance.
+#[derive(Debug, Default)]
+pub struct Compiler {
+    /// Member slots, and the words that say their health.
+    pub slots: Slots,
+    generation: u64,
+}
+
+impl Compiler {
+    /// Compiles `config`; `up` says the health of a target as of now. `oldest_in_use` is the lowest
+    /// generation that a worker may still read. The snapshot's generation is one above the last.
+    ///
+    /// # Errors
+    /// What exceeds a limit of the tables, by name. Nothing changes then but slots that were taken for new pools.
+    pub fn compile(
+        &mut self,
+        config: Arc<Config>,
+        up: impl Fn(&Target) -> bool,
+        oldest_in_use: u64,
+    ) -> Result<Compiled> {
+        let mut answers = AnswersBuilder::default();
+        let mut policies: Vec<PolicyKey> = Vec::new();
+        let mut policy_index: HashMap<PolicyKey, u32> = HashMap::new();
+        let mut layout = pools::Layout::default();
+        let mut services = Vec::new();
+        let mut service_names = names::ServiceNames::new();
+        let mut used = HashSet::new();
+        for (i, service) in config.services.iter().enumerate() {
+            let key = PolicyKey::of(&config, service);
+            let policy = *policy_index.entry(key.clone()).or_insert_with(|| {
+                policies.push(key.clone());
+                policies.len() as u32 - 1
+            });
+            let mut pool = |v6: bool| -> Result<u32> {
+                let Some(pool_key) = pool_key(service, &key, v6) else { return Ok(NONE) };
+                let firsts = self.slots.place(&pool_key, &up).with_context(|| format!("service {}", service.name))?;
+                used.insert(pool_key);
+                layout.pool(service, &key, v6, &firsts, &mut answers)
+            };
+            let (v4, v6) = (pool(false)?, pool(true)?);
+            services.push(plans::Service { policy, v4, v6 });
+            service_names.insert(service.name.as_slice().to_ascii_lowercase(), (i as u32, policy));
+        }
+        let names = names::compile(&config.zones, &service_names, answers, random_seed()?)?;
+        let (classes, class_count) = classes(&config)?;
+        let (policy_table, pages) = cells(&policies, class_count)?;
+        self.generation += 1;
+        let generation = self.generation;
+        self.slots.retain(generation, &used, oldest_in_use);
+        let (members_v4, members_v6) = (std::mem::take(&mut layout.members_v4), std::mem::take(&mut layout.members_v6));
+        let snapshot = Snapshot {
+            generation,
+            names: Arc::new(names.names),
+            answers: Arc::new(names.answers),
+            zones: Arc::new(names.zones),
+            classes: Arc::new(classes),
+            plans: Arc::new(layout.plans(services, policy_table, pages)?),
+            limits: Limits {
+                udp_size_max: config.dns.udp_size_max,
+                nsid: config.dns.nsid.clone().unwrap_or_default().into_bytes(),
+                ecs: config.dns.ecs,
+            },
+        };
+        Ok(Compiled { snapshot, index: Index { config, policies, members_v4, members_v6 } })
+    }
+
+    /// The generation compiled last.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+}
+
+/// The members of one family of a service, by site of its policy; `None` when there is none.
+fn pool_key(service: &Service, policy: &PolicyKey, v6: bool) -> Option<PoolKey> {
+    let group = |site: usize| -> Vec<Target> {
+        pools::members(service, site, v6)
+            .map(|m| Target { address: m.address, check: service.check.clone() })
+            .collect()
+    };
+    let groups: Vec<Vec<Target>> = policy.sites.iter().map(|c| group(c.site)).collect();
+    // The fixed addresses themselves are no business of the slots.
+    let when_all_down = match &service.when_all_down {
+        AllDown::Fixed(_) => AllDown::Closed,
+        other => other.clone(),
+    };
+    groups.iter().any(|g| !g.is_empty()).then_some(PoolKey { groups, when_all_down })
+}
+
+/// Every target that the services of a configuration have checked.
+pub fn targets(config: &Config) -> HashSet<Target> {
+    let of = |s: &Service| -> Vec<Target> {
+        let target = |m: &crate::config::model::Member| Target { address: m.address, check: s.check.clone() };
+        s.members.iter().map(target).filter(|t| t.check.is_some()).collect()
+    };
+    config.services.iter().flat_map(of).collect()
+}
+
+/// Client classes: one for each ISP, from 1.
+fn classes(config: &Config) -> Result<(Classes, u32)> {
+    let (mut v4, mut v6) = (Vec::new(), Vec::new());
+    for (i, isp) in config.isps.iter().enumerate() {
+        let class = u16::try_from(i + 1).ok().filter(|c| *c < u16::MAX).context("more than 65,533 ISPs")?;
+        for prefix in &isp.prefixes {
+            match prefix.trunc() {
+                IpNet::V4(p) => v4.push(Prefix::v4(p.network().octets(), p.prefix_len(), class)),
+                IpNet::V6(p) => v6.push(Prefix::v6(p.network().octets(), p.prefix_len(), class)),
+            }
+        }
+    }
+    let count = config.isps.len() as u32 + 1;
+    Ok((Classes::build(v4, v6, count)?, count))
+}
+
+/// The cell [policy][class] of all policies, in pages.
+fn cells(policies: &[PolicyKey], class_count: u32) -> Result<(Vec<Policy>, Vec<Arc<Page>>)> {
+    let mut table = Vec::new();
+    let mut cells: Vec<Cell> = Vec::new();
+    for key in policies {
+        let mut flags = 0;
+        if key.by_class() {
+            flags |= Policy::BY_CLASS;
+        }
+        if !key.chain.contains(&Metric::Health) {
+            flags |= Policy::ANY_HEALTH;
+        }
+        let first = u32::try_from(cells.len()).context("more than 4 G cells: fewer policies or ISPs")?;
+        table.push(Policy { cells: first, flags });
+        let classes = if key.by_class() { class_count } else { 1 };
+        for class in 0..classes {
+            let client = ClientClass { isp: (class as usize).checked_sub(1) };
+            let tiers = chain::rank(&key.chain, &key.sites, client, &mut Vec::new());
+            cells.push(Cell::new(tiers.iter().map(Vec::as_slice)));
+        }
+    }
+    cells.resize(cells.len().next_multiple_of(PAGE_CELLS), Cell::default());
+    let pages = cells.as_chunks::<PAGE_CELLS>().0.iter().map(|page| Arc::new(*page)).collect();
+    Ok((table, pages))
+}
+
+/// Secret keys for the hash of names, from the kernel.
+fn random_seed() -> Result<[u64; 4]> {
+    let mut bytes = [0u8; 32];
+    getrandom::fill(&mut bytes).map_err(|e| anyhow::anyhow!("no random bytes from the kernel: {e}"))?;
+    let mut seed = [0; 4];
+    for (word, chunk) in seed.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        *word = u64::from_le_bytes(*chunk);
+    }
+    Ok(seed)
+}

@@ -1,0 +1,162 @@
+//! Lays out pools for the workers: groups, pre-encoded records, weights. Called by the compiler alone.
+
+use super::PolicyKey;
+use super::slots::group_mask;
+use crate::config::model::{AllDown, Member, Service, Spread};
+use anyhow::{Context, Result};
+use dataplane::mmap::Table;
+use dataplane::tables::NONE;
+use dataplane::tables::answers::{AnswersBuilder, BlobBuilder, Section};
+use dataplane::tables::plans::{self, Group, Page, Plans, Policy, Pool, RecordA, RecordAaaa, record_a, record_aaaa};
+use dataplane::wire::dns::rtype;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The members of a service at a site in one family, in file order.
+pub(super) fn members(service: &Service, site: usize, v6: bool) -> impl Iterator<Item = &Member> {
+    service.members.iter().filter(move |m| m.site == site && m.address.is_ipv6() == v6)
+}
+
+/// What makes two laid-out pools one, beside their slots.
+#[derive(PartialEq, Eq, Hash)]
+struct Shape {
+    firsts: Vec<u32>,
+    v6: bool,
+    ttl: u32,
+    answers: u8,
+    spread: Spread,
+    weights: Vec<u16>,
+    fixed: Vec<IpAddr>,
+    sites: Vec<usize>,
+}
+
+/// Pools being laid out.
+#[derive(Default)]
+pub(super) struct Layout {
+    shapes: HashMap<Shape, u32>,
+    pools: Vec<Pool>,
+    groups: Vec<Group>,
+    records_a: Vec<RecordA>,
+    records_aaaa: Vec<RecordAaaa>,
+    weights_a: Vec<u16>,
+    weights_aaaa: Vec<u16>,
+    pub(super) members_v4: Vec<(IpAddr, usize)>,
+    pub(super) members_v6: Vec<(IpAddr, usize)>,
+}
+
+impl Layout {
+    /// The pool of one family of a service, whose groups start at the slots `firsts`; equal pools are one.
+    pub(super) fn pool(
+        &mut self,
+        service: &Service,
+        policy: &PolicyKey,
+        v6: bool,
+        firsts: &[u32],
+        answers: &mut AnswersBuilder,
+    ) -> Result<u32> {
+        let sites: Vec<usize> = policy.sites.iter().map(|c| c.site).collect();
+        let all = || sites.iter().flat_map(|&site| members(service, site, v6));
+        let fixed = match &service.when_all_down {
+            AllDown::Fixed(addresses) => addresses.iter().copied().filter(|a| a.is_ipv6() == v6).collect(),
+            _ => Vec::new(),
+        };
+        let shape = Shape {
+            firsts: firsts.to_vec(),
+            v6,
+            ttl: service.ttl,
+            answers: service.answers,
+            spread: service.spread,
+            weights: all().map(|m| m.weight).collect(),
+            fixed,
+            sites: sites.clone(),
+        };
+        if let Some(&pool) = self.shapes.get(&shape) {
+            return Ok(pool);
+        }
+        let pool = Pool {
+            groups: self.groups.len() as u32,
+            group_count: sites.len() as u32,
+            fixed: fixed_blob(service.ttl, &shape.fixed, answers)?,
+            weight_max: shape.weights.iter().copied().max().unwrap_or(0),
+            answers: service.answers,
+            flags: if service.spread == Spread::Weighted { Pool::WEIGHTED } else { 0 },
+            ttl: service.ttl,
+            ..Pool::default()
+        };
+        for (&site, &first_slot) in sites.iter().zip(firsts) {
+            let first = if v6 { self.records_aaaa.len() } else { self.records_a.len() } as u32;
+            let mut count = 0;
+            for member in members(service, site, v6) {
+                self.member(member, service.ttl);
+                count += 1;
+            }
+            self.groups.push(Group {
+                mask: if count == 0 { 0 } else { group_mask(first_slot, count) },
+                first,
+                word: (first_slot / 64) as u16,
+                site: u16::try_from(site).context("more than 65,535 sites")?,
+            });
+        }
+        self.pools.push(pool);
+        let index = self.pools.len() as u32 - 1;
+        self.shapes.insert(shape, index);
+        Ok(index)
+    }
+
+    fn member(&mut self, member: &Member, ttl: u32) {
+        let known = (member.address, member.site);
+        match member.address {
+            IpAddr::V4(a) => {
+                self.records_a.push(record_a(ttl, a.octets()));
+                self.weights_a.push(member.weight);
+                self.members_v4.push(known);
+            }
+            IpAddr::V6(a) => {
+                self.records_aaaa.push(record_aaaa(ttl, a.octets()));
+                self.weights_aaaa.push(member.weight);
+                self.members_v6.push(known);
+            }
+        }
+    }
+
+    /// The tables.
+    pub(super) fn plans(
+        self,
+        services: Vec<plans::Service>,
+        policies: Vec<Policy>,
+        pages: Vec<Arc<Page>>,
+    ) -> Result<Plans> {
+        Ok(Plans {
+            services: Table::from_vec(services)?,
+            policies: Table::from_vec(policies)?,
+            pages,
+            pools: Table::from_vec(self.pools)?,
+            groups: Table::from_vec(self.groups)?,
+            records_a: Table::from_vec(self.records_a)?,
+            records_aaaa: Table::from_vec(self.records_aaaa)?,
+            weights_a: Table::from_vec(self.weights_a)?,
+            weights_aaaa: Table::from_vec(self.weights_aaaa)?,
+        })
+    }
+}
+
+/// The addresses that are given when all is down, or [`NONE`] without any.
+fn fixed_blob(ttl: u32, addresses: &[IpAddr], answers: &mut AnswersBuilder) -> Result<u32> {
+    if addresses.is_empty() {
+        return Ok(NONE);
+    }
+    // The owner is a pointer to the question, so any question serves.
+    let question = b"\x01x\x00";
+    let mut blob = BlobBuilder::new(question);
+    for address in addresses {
+        let (rtype, rdata) = match address {
+            IpAddr::V4(a) => (rtype::A, a.octets().to_vec()),
+            IpAddr::V6(a) => (rtype::AAAA, a.octets().to_vec()),
+        };
+        if blob.record(Section::Answer, question, rtype, ttl, &rdata).is_err() {
+            anyhow::bail!("too many fixed addresses");
+        }
+    }
+    answers.add(&blob).context("more than 4 GiB of records")
+}

@@ -1,0 +1,255 @@
+//! Member slots: which bit of which health word a member of a pool is, and what the bits say.
+//!
+//! Owned by the compiler. A slot keeps its meaning over snapshots: a pool whose content does not change keeps
+//! its slots, and a slot that is no longer used is given to another pool only when no worker has a
+//! snapshot that names it. Health changes become new values of whole words here.
+
+use crate::config::model::{AllDown, Check};
+use dataplane::tables::plans::GROUP_MAX;
+use dataplane::tables::words::SLOTS_MAX;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+
+/// What is probed: an address by a check. Members that share both share their health.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// The member's address.
+    pub address: IpAddr,
+    /// The check; `None`: always up.
+    pub check: Option<Check>,
+}
+
+/// What makes two pools one: the same members at the same sites, judged the same way.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PoolKey {
+    /// Members by group: all members of one site stand together.
+    pub groups: Vec<Vec<Target>>,
+    /// What happens when all are down.
+    pub when_all_down: AllDown,
+}
+
+/// A pool's place: the first slot of each group.
+#[derive(Clone, Debug)]
+struct Placed {
+    firsts: Vec<u32>,
+    /// The set of slots that was up last, as (word, bits).
+    last_good: Vec<(u32, u64)>,
+    /// Generation from which on no snapshot names it.
+    unused_from: Option<u64>,
+}
+
+/// All slots are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more than {SLOTS_MAX} members over all pools; use fewer services with distinct members")]
+pub struct SlotsFull;
+
+/// All slots of an appliance.
+#[derive(Debug, Default)]
+pub struct Slots {
+    pools: HashMap<PoolKey, Placed>,
+    /// Bit by bit, which slots are taken.
+    taken: Vec<u64>,
+    /// Current value of each word: (up, fallback).
+    words: Vec<(u64, u64)>,
+    /// Words that changed since [`Slots::take_changes`].
+    changed: BTreeSet<u32>,
+    /// Slots of each target, and which pools they are in.
+    users: HashMap<Target, HashSet<PoolKey>>,
+}
+
+/// Bits `first % 64 ..` of a group of `len` slots, which never straddles a word.
+pub fn group_mask(first: u32, len: usize) -> u64 {
+    let ones = if len >= 64 { u64::MAX } else { (1 << len) - 1 };
+    ones << (first % 64)
+}
+
+impl Slots {
+    /// The first slot of each group of `pool`; takes new slots for a pool not yet known, whose members start as `up`
+    /// says.
+    ///
+    /// # Errors
+    /// [`SlotsFull`], and nothing is taken.
+    pub fn place(&mut self, pool: &PoolKey, up: impl Fn(&Target) -> bool) -> Result<Vec<u32>, SlotsFull> {
+        if let Some(placed) = self.pools.get_mut(pool) {
+            placed.unused_from = None;
+            return Ok(placed.firsts.clone());
+        }
+        let mut firsts = Vec::new();
+        for group in &pool.groups {
+            match self.find_room(group.len()) {
+                Some(first) => firsts.push(first),
+                None => {
+                    for (first, group) in firsts.iter().zip(&pool.groups) {
+                        self.taken[*first as usize / 64] &= !group_mask(*first, group.len());
+                    }
+                    return Err(SlotsFull);
+                }
+            }
+        }
+        for target in pool.groups.iter().flatten() {
+            self.users.entry(target.clone()).or_default().insert(pool.clone());
+        }
+        self.pools.insert(pool.clone(), Placed { firsts: firsts.clone(), last_good: Vec::new(), unused_from: None });
+        self.judge(pool, up);
+        Ok(firsts)
+    }
+
+    fn find_room(&mut self, len: usize) -> Option<u32> {
+        debug_assert!(len <= GROUP_MAX);
+        for word in 0..SLOTS_MAX / 64 {
+            if word as usize == self.taken.len() {
+                self.taken.push(0);
+                self.words.push((0, 0));
+            }
+            let taken = self.taken[word as usize];
+            if (taken.count_zeros() as usize) < len {
+                continue;
+            }
+            let bit = (0..=64 - len as u32).find(|bit| taken & group_mask(*bit, len) == 0);
+            if let Some(bit) = bit {
+                self.taken[word as usize] |= group_mask(bit, len);
+                return Some(word * 64 + bit);
+            }
+        }
+        None
+    }
+
+    /// Sets the bits of a pool from its members' health.
+    fn judge(&mut self, pool: &PoolKey, up: impl Fn(&Target) -> bool) {
+        let Some(placed) = self.pools.get_mut(pool) else { return };
+        let groups: Vec<(u32, u64, u64)> = placed
+            .firsts
+            .iter()
+            .zip(&pool.groups)
+            .map(|(&first, group)| {
+                let bits = group.iter().enumerate().filter(|(_, t)| up(t)).fold(0, |b, (i, _)| b | 1 << i);
+                (first / 64, group_mask(first, group.len()), bits << (first % 64))
+            })
+            .collect();
+        let any_up = groups.iter().any(|g| g.2 != 0);
+        if any_up {
+            placed.last_good = groups.iter().map(|&(word, _, bits)| (word, bits)).collect();
+        }
+        let last_good = placed.last_good.clone();
+        for (i, (word, mask, bits)) in groups.into_iter().enumerate() {
+            let fallback = match pool.when_all_down {
+                AllDown::Open => mask,
+                AllDown::Closed | AllDown::Fixed(_) => 0,
+                // Nothing was ever up: what is best is not known, so all are given.
+                AllDown::LastGood => last_good.get(i).map_or(mask, |&(_, bits)| bits),
+            };
+            let value = &mut self.words[word as usize];
+            let new = (value.0 & !mask | bits, value.1 & !mask | fallback & mask);
+            if *value != new {
+                *value = new;
+                self.changed.insert(word);
+            }
+        }
+    }
+
+    /// Takes a change of a target's health: judges every pool that has it. Returns how many pools.
+    pub fn health_changed(&mut self, target: &Target, up: impl Fn(&Target) -> bool) -> usize {
+        let pools: Vec<PoolKey> = self.users.get(target).into_iter().flatten().cloned().collect();
+        for pool in &pools {
+            self.judge(pool, &up);
+        }
+        pools.len()
+    }
+
+    /// The words that changed since last asked: (index, up, fallback).
+    pub fn take_changes(&mut self) -> Vec<(u32, u64, u64)> {
+        std::mem::take(&mut self.changed)
+            .into_iter()
+            .map(|word| (word, self.words[word as usize].0, self.words[word as usize].1))
+            .collect()
+    }
+
+    /// Notes that from `generation` on only `used` pools are named, and frees the slots of pools that no snapshot
+    /// still in use names: those unused from a generation up to `oldest_in_use`.
+    pub fn retain(&mut self, generation: u64, used: &HashSet<PoolKey>, oldest_in_use: u64) {
+        for (key, placed) in &mut self.pools {
+            if !used.contains(key) && placed.unused_from.is_none() {
+                placed.unused_from = Some(generation);
+            }
+        }
+        let gone: Vec<PoolKey> = self
+            .pools
+            .iter()
+            .filter(|(_, p)| p.unused_from.is_some_and(|from| from <= oldest_in_use))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in gone {
+            let Some(placed) = self.pools.remove(&key) else { continue };
+            for (first, group) in placed.firsts.iter().zip(&key.groups) {
+                self.taken[*first as usize / 64] &= !group_mask(*first, group.len());
+            }
+            for target in key.groups.iter().flatten() {
+                if let Some(pools) = self.users.get_mut(target) {
+                    pools.remove(&key);
+                    if pools.is_empty() {
+                        self.users.remove(target);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(last: u8) -> Target {
+        Target { address: IpAddr::from([192, 0, 2, last]), check: None }
+    }
+
+    fn pool(members: &[&[u8]], when_all_down: AllDown) -> PoolKey {
+        PoolKey { groups: members.iter().map(|g| g.iter().map(|&m| target(m)).collect()).collect(), when_all_down }
+    }
+
+    #[test]
+    fn equal_pools_share_slots_and_others_do_not() {
+        let mut slots = Slots::default();
+        let a = pool(&[&[1, 2], &[3]], AllDown::Open);
+        assert_eq!(slots.place(&a, |_| true).unwrap(), [0, 2]);
+        assert_eq!(slots.place(&a, |_| true).unwrap(), [0, 2]);
+        assert_eq!(slots.place(&pool(&[&[1, 2], &[3]], AllDown::Closed), |_| true).unwrap(), [3, 5]);
+        assert_eq!(slots.take_changes(), [(0, 0b111_111, 0b000_111)]);
+    }
+
+    #[test]
+    fn groups_do_not_straddle_words() {
+        let mut slots = Slots::default();
+        let forty: Vec<u8> = (0..40).collect();
+        assert_eq!(slots.place(&pool(&[&forty, &forty], AllDown::Open), |_| true).unwrap(), [0, 64]);
+    }
+
+    #[test]
+    fn last_good_is_what_was_up_last() {
+        let mut slots = Slots::default();
+        let a = pool(&[&[1, 2, 3]], AllDown::LastGood);
+        slots.place(&a, |_| false).unwrap();
+        // Nothing was ever seen up: all are given.
+        assert_eq!(slots.take_changes(), [(0, 0, 0b111)]);
+        slots.health_changed(&target(2), |t| *t == target(2));
+        assert_eq!(slots.take_changes(), [(0, 0b010, 0b010)]);
+        slots.health_changed(&target(2), |_| false);
+        assert_eq!(slots.take_changes(), [(0, 0, 0b010)]);
+    }
+
+    #[test]
+    fn a_slot_is_reused_only_when_no_snapshot_names_it() {
+        let mut slots = Slots::default();
+        let (a, b) = (pool(&[&[1]], AllDown::Open), pool(&[&[2]], AllDown::Open));
+        slots.place(&a, |_| true).unwrap();
+        // Generation 2 no longer names it, but a worker still has generation 1.
+        slots.retain(2, &HashSet::from([b.clone()]), 1);
+        assert_eq!(slots.place(&b, |_| true).unwrap(), [1]);
+        slots.retain(3, &HashSet::from([b]), 2);
+        assert_eq!(slots.place(&pool(&[&[3]], AllDown::Open), |_| true).unwrap(), [0]);
+        // A target that is gone changes nothing any more.
+        slots.take_changes();
+        assert_eq!(slots.health_changed(&target(1), |_| false), 0);
+        assert_eq!(slots.take_changes(), []);
+    }
+}
