@@ -6,3 +6,4 @@ pub mod config;
 pub mod health;
 pub mod netns;
 mod zones;
+pub mod policy;

@@ -7,7 +7,7 @@
 
 mod choose;
 mod parse;
-//mod stage;
+mod stage;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -15,7 +15,7 @@ mod write;
 
 pub use choose::Chooser;
 pub use parse::{Client, Located};
-//pub use stage::DnsAnswer;
+pub use stage::DnsAnswer;
 pub use trace::{Event, Silent, Trace};
 
 use crate::counters::Counter;
