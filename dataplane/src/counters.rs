@@ -187,6 +187,12 @@ impl Counters {
         }
     }
 
+    /// Takes back `n` of what was counted in this burst: a verdict that turned into another.
+    #[inline]
+    pub fn take_back(&mut self, counter: Counter, n: u64) {
+        self.add(counter, n.wrapping_neg());
+    }
+
     /// Raises a maximum.
     #[inline]
     pub fn raise(&mut self, counter: Counter, value: u64) {

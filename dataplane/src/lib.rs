@@ -13,3 +13,4 @@ pub mod mmap;
 pub mod stages;
 pub mod tables;
 pub mod wire;
+pub mod worker;

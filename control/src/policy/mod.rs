@@ -13,9 +13,10 @@ mod tests;
 use crate::config::model::{AllDown, Config, Metric, Service};
 use anyhow::{Context, Result};
 use chain::{Candidate, ClientClass};
+use dataplane::stages::classify::PortView;
 use dataplane::tables::answers::AnswersBuilder;
 use dataplane::tables::classes::{Classes, Prefix};
-use dataplane::tables::plans::{self, Cell, PAGE_CELLS, Page, Plans, Policy};
+use dataplane::tables::plans::{self, Cell, PAGE_CELLS, Page, Policy};
 use dataplane::tables::{Limits, NONE, Snapshot};
 use ipnet::IpNet;
 use slots::{PoolKey, Slots, Target};
@@ -89,7 +90,7 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// Compiles `config`; `up` says the health of a target as of now. `oldest_in_use` is the lowest
+    /// Compiles `config` for these ports; `up` says the health of a target as of now. `oldest_in_use` is the lowest
     /// generation that a worker may still read. The snapshot's generation is one above the last.
     ///
     /// # Errors
@@ -97,6 +98,7 @@ impl Compiler {
     pub fn compile(
         &mut self,
         config: Arc<Config>,
+        ports: Vec<PortView>,
         up: impl Fn(&Target) -> bool,
         oldest_in_use: u64,
     ) -> Result<Compiled> {
@@ -132,6 +134,7 @@ impl Compiler {
         let (members_v4, members_v6) = (std::mem::take(&mut layout.members_v4), std::mem::take(&mut layout.members_v6));
         let snapshot = Snapshot {
             generation,
+            ports: Arc::new(ports),
             names: Arc::new(names.names),
             answers: Arc::new(names.answers),
             zones: Arc::new(names.zones),

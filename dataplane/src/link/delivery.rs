@@ -22,11 +22,14 @@ use std::collections::{HashMap, VecDeque, hash_map::Entry};
 /// What a word is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WordTarget {
-    /// A member, by its stable slot id.
-    MemberSlot(u32),
-    /// A site, by its stable index.
-    Site(u16),
+    /// 64 member slots, from `64 * index` on.
+    Members(u32),
+    /// 64 sites, from `64 * index` on.
+    Sites(u32),
 }
+
+/// The value of a word: two machine words of bits, whose meaning `tables::words` gives.
+pub type WordValue = [u64; 2];
 
 /// A small change that must not wait for a snapshot: the whole new value of one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +37,7 @@ pub struct Word {
     /// Whose value it is.
     pub target: WordTarget,
     /// The value; what it means is for the tables to say.
-    pub value: u8,
+    pub value: WordValue,
     /// When control decided it.
     pub published_at: Ticks,
 }
@@ -271,7 +274,7 @@ impl<S> Deliverer<S> {
     }
 
     /// Takes in a word for the next [`Deliverer::pump`] that finds room.
-    pub fn set_word(&mut self, target: WordTarget, value: u8, now: Ticks) {
+    pub fn set_word(&mut self, target: WordTarget, value: WordValue, now: Ticks) {
         self.counts.words_set += 1;
         let word = Word {
             target,

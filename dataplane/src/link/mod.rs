@@ -14,7 +14,7 @@ mod sync;
 
 pub use delivery::{
     Adopter, AdopterCounts, Deliverer, DelivererCounts, DeliverySlots, Ledger, Pumped, Taken, Word,
-    WordTarget,
+    WordTarget, WordValue,
 };
 pub use packets::{PacketReceiver, PacketRefused, PacketSender};
 pub use pulse::{Delays, Liveness, PulseReader, PulseWriter, StallDetector, StopFlag};
@@ -98,7 +98,7 @@ pub fn connect<S>(slots: LinkSlots, stop: StopFlag) -> (WorkerLink<S>, ControlLi
 impl<S> WorkerLink<S> {
     /// One housekeeping turn: takes up to `words_max` words and one snapshot, notes how long each was on
     /// its way, and beats. `now` is the turn's clock reading.
-    pub fn take(&mut self, words_max: u32, now: Ticks, mut on_word: impl FnMut(WordTarget, u8)) -> Taken {
+    pub fn take(&mut self, words_max: u32, now: Ticks, mut on_word: impl FnMut(WordTarget, WordValue)) -> Taken {
         let pulse = &mut self.pulse;
         let taken = self.tables.take(words_max, |word| {
             pulse.arrived(word.published_at, now);

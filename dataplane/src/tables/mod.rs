@@ -14,6 +14,7 @@ pub mod names;
 pub mod plans;
 pub mod words;
 
+use crate::stages::classify::PortView;
 use std::sync::Arc;
 
 pub use answers::Answers;
@@ -53,9 +54,12 @@ pub struct Zone {
 
 /// Everything that a worker answers from: immutable, shared by all workers, freed by control.
 #[derive(Clone, Debug)]
+#[repr(align(128))]
 pub struct Snapshot {
     /// Rises by one with every published snapshot.
     pub generation: u64,
+    /// Ports as the stages see them, by port index: MAC and service addresses.
+    pub ports: Arc<Vec<PortView>>,
     /// Owner names.
     pub names: Arc<Names>,
     /// Pre-encoded records.

@@ -4,31 +4,12 @@
 //! absolute, so the newest always wins, and they are addressed by slots that keep their meaning over
 //! snapshots, so that a word is valid whichever snapshot is current.
 
+use crate::link::{WordTarget, WordValue};
+
 /// Member slots that an appliance can have at most: 64 in each word.
 pub const SLOTS_MAX: u32 = 1 << 18;
 /// Sites that an appliance can have at most.
 pub const SITES_MAX: u32 = 1 << 12;
-
-/// One change: the new value of all bits at one index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
-    /// The members of slots `64 * index ..`.
-    Members {
-        /// Which 64 slots.
-        index: u32,
-        /// Bit i: slot i is up.
-        up: u64,
-        /// Bit i: slot i is given when no member of its pool is up.
-        fallback: u64,
-    },
-    /// The sites `64 * index ..`.
-    Sites {
-        /// Which 64 sites.
-        index: u32,
-        /// Bit i: site i may be given.
-        up: u64,
-    },
-}
 
 /// A worker's copy of all words. Slots are down and sites up until told otherwise.
 #[derive(Debug)]
@@ -50,21 +31,22 @@ impl Default for Words {
 }
 
 impl Words {
-    /// Takes a change. An index out of range is ignored: control never sends one.
-    pub fn set(&mut self, word: Word) {
-        match word {
-            Word::Members { index, up, fallback } => {
-                if let (Some(u), Some(f)) =
-                    (self.up.get_mut(index as usize), self.fallback.get_mut(index as usize))
-                {
-                    (*u, *f) = (up, fallback);
-                }
-            }
-            Word::Sites { index, up } => {
-                if let Some(word) = self.sites.get_mut(index as usize) {
-                    *word = up;
-                }
-            }
+    /// Takes a change: for members the bits that are up and the bits that are given when no member of the
+    /// pool is up; for sites the bits that may be given. An index out of range is ignored: control never
+    /// sends one.
+    pub fn set(&mut self, target: WordTarget, value: WordValue) {
+        let [first, second] = value;
+        let (word, index) = match target {
+            WordTarget::Members(index) => (&mut self.up, index),
+            WordTarget::Sites(index) => (&mut self.sites, index),
+        };
+        if let Some(word) = word.get_mut(index as usize) {
+            *word = first;
+        }
+        if let WordTarget::Members(index) = target
+            && let Some(word) = self.fallback.get_mut(index as usize)
+        {
+            *word = second;
         }
     }
 
