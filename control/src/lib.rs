@@ -5,5 +5,5 @@ pub mod cli;
 pub mod config;
 pub mod health;
 pub mod netns;
-mod zones;
 pub mod policy;
+mod zones;

@@ -21,7 +21,7 @@ const INJECTIONS_PER_TURN: usize = 8;
 /// Polls without housekeeping at most while packets come: rings are looked at every few microseconds.
 const POLLS_PER_TURN: u32 = 8;
 /// Echo replies of one worker a second, and how many may come at once.
-const ECHO_RATE: (u64, u64) = (1000, 100);
+const ECHO_RATE: (u32, u32) = (1000, 100);
 
 /// What a worker does when a turn found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl<Q: QueuePair> Worker<Q> {
             outgoing,
             link,
             dns_answer: DnsAnswer::new(config.seed),
-            neighbour: Neighbour::new(RateLimit::new(config.rate, per_second, burst)),
+            neighbour: Neighbour::new(RateLimit::new(per_second, burst, config.rate.hz() as u64)),
             counters: Counters::default(),
             published,
             idle: config.idle,
