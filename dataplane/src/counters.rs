@@ -230,8 +230,16 @@ impl Counters {
     pub fn check_laws(&self) -> Result<(), String> {
         use Counter::*;
         let dropped = self.sum(Kind::Drop);
-        let [rx, tx, replied, forwarded, punted, consumed, injected] =
-            [Received, Transmitted, Replied, Forwarded, Punted, Consumed, Injected].map(|c| self.get(c));
+        let [rx, tx, replied, forwarded, punted, consumed, injected] = [
+            Received,
+            Transmitted,
+            Replied,
+            Forwarded,
+            Punted,
+            Consumed,
+            Injected,
+        ]
+        .map(|c| self.get(c));
         if rx != replied + forwarded + punted + consumed + dropped {
             return Err(format!(
                 "received {rx} != replied {replied} + forwarded {forwarded} + punted {punted} \

@@ -72,7 +72,12 @@ struct Packet {
 
 impl Packet {
     const NONE: Self = Self {
-        layers: Layers { family: Family::V4, l3: 0, l4: 0, end: 0 },
+        layers: Layers {
+            family: Family::V4,
+            l3: 0,
+            l4: 0,
+            end: 0,
+        },
         verdict: Verdict::Drop(Counter::DropNoSnapshot),
         len: 0,
         offload: false,
@@ -138,7 +143,9 @@ impl<Q: QueuePair> Worker<Q> {
     pub fn poll(&mut self, now: Ticks) -> usize {
         let mut total = 0;
         for port in 0..self.ports.len() {
-            let Some(queues) = self.ports.get_mut(port) else { break };
+            let Some(queues) = self.ports.get_mut(port) else {
+                break;
+            };
             queues.rx(&mut self.received);
             let count = self.received.len();
             if count > 0 {
@@ -200,7 +207,11 @@ impl<Q: QueuePair> Worker<Q> {
                 buffer.request_checksum(reply::checksum_offload(&packet.layers));
             }
             let replied = packet.verdict == Verdict::Reply;
-            self.counters.bump(if replied { Counter::Replied } else { Counter::Forwarded });
+            self.counters.bump(if replied {
+                Counter::Replied
+            } else {
+                Counter::Forwarded
+            });
             // A burst received is a burst sent at most, so there is room.
             if let Some(outgoing) = self.outgoing.get_mut(out) {
                 let _ = outgoing.push(buffer);
@@ -233,7 +244,8 @@ impl<Q: QueuePair> Worker<Q> {
                     .filter(|p| p.verdict == Verdict::Reply)
                     .count() as u64;
                 self.counters.take_back(Counter::Replied, replies);
-                self.counters.take_back(Counter::Forwarded, refused as u64 - replies);
+                self.counters
+                    .take_back(Counter::Forwarded, refused as u64 - replies);
                 self.counters.add(Counter::DropTxFull, refused as u64);
                 outgoing.clear();
             }
@@ -246,9 +258,12 @@ impl<Q: QueuePair> Worker<Q> {
             self.counters.raise(Counter::LoopGapTicksMax, now.since(last));
         }
         let words = &mut self.dns_answer.engine.chooser.words;
-        let taken = self.link.take(WORDS_PER_TURN, now, |target, value| words.set(target, value));
+        let taken = self
+            .link
+            .take(WORDS_PER_TURN, now, |target, value| words.set(target, value));
         self.counters.add(Counter::WordsTaken, taken.words as u64);
-        self.counters.add(Counter::SnapshotsAdopted, taken.adopted.is_some() as u64);
+        self.counters
+            .add(Counter::SnapshotsAdopted, taken.adopted.is_some() as u64);
         self.counters.add(Counter::SnapshotsRetired, taken.retired as u64);
         for _ in 0..INJECTIONS_PER_TURN {
             if !self.inject() {
@@ -311,7 +326,9 @@ impl Stages<'_> {
     /// wait for from memory is fetched while the others are worked on.
     #[inline]
     fn run<B: Buffer>(self, buffers: &mut [B], packets: &mut [Packet; BURST_MAX]) {
-        let Some(view) = self.snapshot.ports.get(self.port) else { return };
+        let Some(view) = self.snapshot.ports.get(self.port) else {
+            return;
+        };
         let mut lane = [0u8; BURST_MAX];
         let mut lane_len = 0;
         for (i, (buffer, packet)) in buffers.iter_mut().zip(packets.iter_mut()).enumerate() {
@@ -334,7 +351,8 @@ impl Stages<'_> {
                 }
                 Lane::Neighbour => {
                     let (verdict, len) =
-                        self.neighbour.process(window, &layers, view, self.now, self.counters);
+                        self.neighbour
+                            .process(window, &layers, view, self.now, self.counters);
                     packet.len = len;
                     verdict
                 }

@@ -36,11 +36,19 @@ fn apply(metric: Metric, all: &[Candidate], candidates: &[u8], client: ClientCla
                 .filter(|i| client.isp.is_some() && site(i).isp == client.isp)
                 .collect();
             // No member there, or a client of no known ISP: no reason to drop anything.
-            if local.is_empty() { candidates.to_vec() } else { local }
+            if local.is_empty() {
+                candidates.to_vec()
+            } else {
+                local
+            }
         }
         Metric::Preference => {
             let best = candidates.iter().map(|i| site(i).preference).max();
-            candidates.iter().copied().filter(|i| Some(site(i).preference) == best).collect()
+            candidates
+                .iter()
+                .copied()
+                .filter(|i| Some(site(i).preference) == best)
+                .collect()
         }
     }
 }
@@ -71,7 +79,11 @@ fn run(
 ) -> Vec<u8> {
     for &metric in chain {
         let after = apply(metric, all, &candidates, client);
-        steps.push(Step { metric, before: candidates, after: after.clone() });
+        steps.push(Step {
+            metric,
+            before: candidates,
+            after: after.clone(),
+        });
         candidates = after;
     }
     candidates
@@ -79,9 +91,15 @@ fn run(
 
 /// Ranks sites for a class: tiers of indices into `candidates`, best first. `steps` gets the metrics' work
 /// for the first tier.
-pub fn rank(chain: &[Metric], candidates: &[Candidate], client: ClientClass, steps: &mut Vec<Step>) -> Vec<Vec<u8>> {
-    let mut rest: Vec<u8> =
-        (0..candidates.len() as u8).filter(|&i| !is_out(chain, &candidates[i as usize])).collect();
+pub fn rank(
+    chain: &[Metric],
+    candidates: &[Candidate],
+    client: ClientClass,
+    steps: &mut Vec<Step>,
+) -> Vec<Vec<u8>> {
+    let mut rest: Vec<u8> = (0..candidates.len() as u8)
+        .filter(|&i| !is_out(chain, &candidates[i as usize]))
+        .collect();
     // What stands before health narrows once and for all; without health everything is a fallback.
     let health = chain.iter().position(|m| *m == Metric::Health);
     let (before, after) = chain.split_at(health.unwrap_or(0));
@@ -90,7 +108,13 @@ pub fn rank(chain: &[Metric], candidates: &[Candidate], client: ClientClass, ste
     let mut first = true;
     while !rest.is_empty() {
         let mut later = Vec::new();
-        let tier = run(after, candidates, rest.clone(), client, if first { &mut *steps } else { &mut later });
+        let tier = run(
+            after,
+            candidates,
+            rest.clone(),
+            client,
+            if first { &mut *steps } else { &mut later },
+        );
         first = false;
         rest.retain(|i| !tier.contains(i));
         tiers.push(tier);
@@ -105,7 +129,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn site(isp: Option<usize>, preference: u8) -> Candidate {
-        Candidate { site: 0, isp, preference }
+        Candidate {
+            site: 0,
+            isp,
+            preference,
+        }
     }
 
     fn tiers(chain: &[Metric], sites: &[Candidate], isp: Option<usize>) -> Vec<Vec<u8>> {
@@ -115,13 +143,19 @@ mod tests {
     #[test]
     fn failover_order_is_preference_order() {
         let sites = [site(None, 10), site(None, 200), site(None, 128)];
-        assert_eq!(tiers(&[Health, Preference, Static], &sites, None), [[1], [2], [0]]);
+        assert_eq!(
+            tiers(&[Health, Preference, Static], &sites, None),
+            [[1], [2], [0]]
+        );
     }
 
     #[test]
     fn equals_share_a_tier() {
         let sites = [site(None, 128), site(None, 128), site(None, 1)];
-        assert_eq!(tiers(&[Health, Preference, Static], &sites, None), [vec![0, 1], vec![2]]);
+        assert_eq!(
+            tiers(&[Health, Preference, Static], &sites, None),
+            [vec![0, 1], vec![2]]
+        );
         assert_eq!(tiers(&[Health, Static], &sites, None), [vec![0, 1, 2]]);
     }
 

@@ -41,10 +41,21 @@ impl PolicyKey {
         sites.dedup();
         let candidate = |site: usize| {
             let own = config.sites[site].preference;
-            let preference = service.preference.iter().find(|(s, _)| *s == site).map_or(own, |(_, p)| *p);
-            Candidate { site, isp: config.sites[site].isp, preference }
+            let preference = service
+                .preference
+                .iter()
+                .find(|(s, _)| *s == site)
+                .map_or(own, |(_, p)| *p);
+            Candidate {
+                site,
+                isp: config.sites[site].isp,
+                preference,
+            }
         };
-        Self { chain: service.chain.clone(), sites: sites.into_iter().map(candidate).collect() }
+        Self {
+            chain: service.chain.clone(),
+            sites: sites.into_iter().map(candidate).collect(),
+        }
     }
 
     /// Whether cells differ by client class.
@@ -69,7 +80,9 @@ pub struct Index {
 impl Index {
     /// The client class with this id: the name of its ISP, `None` for class 0.
     pub fn class_isp(&self, class: u16) -> Option<usize> {
-        (class as usize).checked_sub(1).filter(|isp| *isp < self.config.isps.len())
+        (class as usize)
+            .checked_sub(1)
+            .filter(|isp| *isp < self.config.isps.len())
     }
 }
 
@@ -116,8 +129,13 @@ impl Compiler {
                 policies.len() as u32 - 1
             });
             let mut pool = |v6: bool| -> Result<u32> {
-                let Some(pool_key) = pool_key(service, &key, v6) else { return Ok(NONE) };
-                let firsts = self.slots.place(&pool_key, &up).with_context(|| format!("service {}", service.name))?;
+                let Some(pool_key) = pool_key(service, &key, v6) else {
+                    return Ok(NONE);
+                };
+                let firsts = self
+                    .slots
+                    .place(&pool_key, &up)
+                    .with_context(|| format!("service {}", service.name))?;
                 used.insert(pool_key);
                 layout.pool(service, &key, v6, &firsts, &mut answers)
             };
@@ -131,7 +149,10 @@ impl Compiler {
         self.generation += 1;
         let generation = self.generation;
         self.slots.retain(generation, &used, oldest_in_use);
-        let (members_v4, members_v6) = (std::mem::take(&mut layout.members_v4), std::mem::take(&mut layout.members_v6));
+        let (members_v4, members_v6) = (
+            std::mem::take(&mut layout.members_v4),
+            std::mem::take(&mut layout.members_v6),
+        );
         let snapshot = Snapshot {
             generation,
             ports: Arc::new(ports),
@@ -146,7 +167,15 @@ impl Compiler {
                 ecs: config.dns.ecs,
             },
         };
-        Ok(Compiled { snapshot, index: Index { config, policies, members_v4, members_v6 } })
+        Ok(Compiled {
+            snapshot,
+            index: Index {
+                config,
+                policies,
+                members_v4,
+                members_v6,
+            },
+        })
     }
 
     /// The generation compiled last.
@@ -159,7 +188,10 @@ impl Compiler {
 fn pool_key(service: &Service, policy: &PolicyKey, v6: bool) -> Option<PoolKey> {
     let group = |site: usize| -> Vec<Target> {
         pools::members(service, site, v6)
-            .map(|m| Target { address: m.address, check: service.check.clone() })
+            .map(|m| Target {
+                address: m.address,
+                check: service.check.clone(),
+            })
             .collect()
     };
     let groups: Vec<Vec<Target>> = policy.sites.iter().map(|c| group(c.site)).collect();
@@ -168,14 +200,24 @@ fn pool_key(service: &Service, policy: &PolicyKey, v6: bool) -> Option<PoolKey> 
         AllDown::Fixed(_) => AllDown::Closed,
         other => other.clone(),
     };
-    groups.iter().any(|g| !g.is_empty()).then_some(PoolKey { groups, when_all_down })
+    groups.iter().any(|g| !g.is_empty()).then_some(PoolKey {
+        groups,
+        when_all_down,
+    })
 }
 
 /// Every target that the services of a configuration have checked.
 pub fn targets(config: &Config) -> HashSet<Target> {
     let of = |s: &Service| -> Vec<Target> {
-        let target = |m: &crate::config::model::Member| Target { address: m.address, check: s.check.clone() };
-        s.members.iter().map(target).filter(|t| t.check.is_some()).collect()
+        let target = |m: &crate::config::model::Member| Target {
+            address: m.address,
+            check: s.check.clone(),
+        };
+        s.members
+            .iter()
+            .map(target)
+            .filter(|t| t.check.is_some())
+            .collect()
     };
     config.services.iter().flat_map(of).collect()
 }
@@ -184,7 +226,10 @@ pub fn targets(config: &Config) -> HashSet<Target> {
 fn classes(config: &Config) -> Result<(Classes, u32)> {
     let (mut v4, mut v6) = (Vec::new(), Vec::new());
     for (i, isp) in config.isps.iter().enumerate() {
-        let class = u16::try_from(i + 1).ok().filter(|c| *c < u16::MAX).context("more than 65,533 ISPs")?;
+        let class = u16::try_from(i + 1)
+            .ok()
+            .filter(|c| *c < u16::MAX)
+            .context("more than 65,533 ISPs")?;
         for prefix in &isp.prefixes {
             match prefix.trunc() {
                 IpNet::V4(p) => v4.push(Prefix::v4(p.network().octets(), p.prefix_len(), class)),
@@ -212,13 +257,20 @@ fn cells(policies: &[PolicyKey], class_count: u32) -> Result<(Vec<Policy>, Vec<A
         table.push(Policy { cells: first, flags });
         let classes = if key.by_class() { class_count } else { 1 };
         for class in 0..classes {
-            let client = ClientClass { isp: (class as usize).checked_sub(1) };
+            let client = ClientClass {
+                isp: (class as usize).checked_sub(1),
+            };
             let tiers = chain::rank(&key.chain, &key.sites, client, &mut Vec::new());
             cells.push(Cell::new(tiers.iter().map(Vec::as_slice)));
         }
     }
     cells.resize(cells.len().next_multiple_of(PAGE_CELLS), Cell::default());
-    let pages = cells.as_chunks::<PAGE_CELLS>().0.iter().map(|page| Arc::new(*page)).collect();
+    let pages = cells
+        .as_chunks::<PAGE_CELLS>()
+        .0
+        .iter()
+        .map(|page| Arc::new(*page))
+        .collect();
     Ok((table, pages))
 }
 

@@ -69,10 +69,25 @@ fn lowered(name: &[u8]) -> Vec<u8> {
 ///
 /// # Errors
 /// When a record set does not fit a message, or memory is out.
-pub fn compile(zones: &[Zone], services: &ServiceNames, answers: AnswersBuilder, seed: [u64; 4]) -> Result<Compiled> {
-    let apexes = zones.iter().enumerate().map(|(i, z)| (lowered(z.apex.as_slice()), i)).collect();
-    let mut compiler =
-        Compiler { zones, owners: HashMap::new(), apexes, below: HashMap::new(), services, answers };
+pub fn compile(
+    zones: &[Zone],
+    services: &ServiceNames,
+    answers: AnswersBuilder,
+    seed: [u64; 4],
+) -> Result<Compiled> {
+    let apexes = zones
+        .iter()
+        .enumerate()
+        .map(|(i, z)| (lowered(z.apex.as_slice()), i))
+        .collect();
+    let mut compiler = Compiler {
+        zones,
+        owners: HashMap::new(),
+        apexes,
+        below: HashMap::new(),
+        services,
+        answers,
+    };
     compiler.collect();
     compiler.encode(seed)
 }
@@ -129,14 +144,21 @@ impl<'a> Compiler<'a> {
             for ancestor in ancestors(&name).skip(1) {
                 if self.owners.contains_key(ancestor) {
                     // Its own ancestors are added in its own turn.
-                    if self.owners.get(ancestor).is_some_and(|o| !o.sets.is_empty() || o.service.is_some()) {
+                    if self
+                        .owners
+                        .get(ancestor)
+                        .is_some_and(|o| !o.sets.is_empty() || o.service.is_some())
+                    {
                         break;
                     }
                     continue;
                 }
                 let zone = self.zone_of(ancestor);
-                let owner =
-                    Owner { zone: zone.unwrap_or(0), outside: zone.is_none(), ..Owner::default() };
+                let owner = Owner {
+                    zone: zone.unwrap_or(0),
+                    outside: zone.is_none(),
+                    ..Owner::default()
+                };
                 self.owners.insert(ancestor.to_vec(), owner);
             }
         }
@@ -147,21 +169,28 @@ impl<'a> Compiler<'a> {
         for zone in self.zones {
             let mut blob = BlobBuilder::for_suffix(zone.apex.as_slice());
             put_negative(&mut blob, zone).with_context(|| format!("zone {}", zone.apex))?;
-            zones.push(tables::Zone { negative: self.add(&blob)? });
+            zones.push(tables::Zone {
+                negative: self.add(&blob)?,
+            });
         }
         let mut names = NamesBuilder::new(seed);
         // In a fixed order, so that equal configurations compile alike.
         let owners: BTreeMap<_, _> = std::mem::take(&mut self.owners).into_iter().collect();
         let mut built = Vec::with_capacity(owners.len());
         for (name, owner) in &owners {
-            let (entries, flags) =
-                self.node(name, owner, &owners, &zones).with_context(|| format!("name {}", show(name)))?;
+            let (entries, flags) = self
+                .node(name, owner, &owners, &zones)
+                .with_context(|| format!("name {}", show(name)))?;
             built.push((name, owner.zone as u32, flags, entries, owner.service));
         }
         for (name, zone, flags, entries, service) in built {
             names.add(name, zone, flags, &entries, service);
         }
-        Ok(Compiled { names: names.build()?, answers: self.answers.build()?, zones })
+        Ok(Compiled {
+            names: names.build()?,
+            answers: self.answers.build()?,
+            zones,
+        })
     }
 
     fn add(&mut self, blob: &BlobBuilder) -> Result<u32> {
@@ -244,7 +273,12 @@ impl<'a> Compiler<'a> {
 
     /// The entries of a CNAME: one for CNAME itself, one for each type at the end of the chain, and one for all
     /// others.
-    fn cname(&mut self, name: &[u8], set: &'a Rrset, owners: &BTreeMap<Vec<u8>, Owner<'a>>) -> Result<Vec<Entry>> {
+    fn cname(
+        &mut self,
+        name: &[u8],
+        set: &'a Rrset,
+        owners: &BTreeMap<Vec<u8>, Owner<'a>>,
+    ) -> Result<Vec<Entry>> {
         let mut chain = BlobBuilder::new(name);
         put_set(&mut chain, Section::Answer, name, set)?;
         let own = self.add(&chain)?;
@@ -324,7 +358,11 @@ enum Exists {
 /// The owner that answers for a name in a served zone: its own, or the wildcard that covers it.
 fn resolve<'b, 'a>(name: &[u8], owners: &'b BTreeMap<Vec<u8>, Owner<'a>>) -> (Option<&'b Owner<'a>>, Exists) {
     if let Some(owner) = owners.get(name) {
-        return if owner.cut { (None, Exists::Elsewhere) } else { (Some(owner), Exists::No) };
+        return if owner.cut {
+            (None, Exists::Elsewhere)
+        } else {
+            (Some(owner), Exists::No)
+        };
     }
     for ancestor in ancestors(name).skip(1) {
         if let Some(encloser) = owners.get(ancestor) {
@@ -342,7 +380,10 @@ fn resolve<'b, 'a>(name: &[u8], owners: &'b BTreeMap<Vec<u8>, Owner<'a>>) -> (Op
 fn put_set(blob: &mut BlobBuilder, section: Section, owner: &[u8], set: &Rrset) -> Result<()> {
     for rdata in &set.rdata {
         if blob.record(section, owner, set.rtype, set.ttl, rdata).is_err() {
-            anyhow::bail!("the records of type {} do not fit one message of 65,535 bytes", set.rtype);
+            anyhow::bail!(
+                "the records of type {} do not fit one message of 65,535 bytes",
+                set.rtype
+            );
         }
     }
     Ok(())
@@ -358,7 +399,10 @@ fn put_negative(blob: &mut BlobBuilder, zone: &Zone) -> Result<()> {
         .with_context(|| format!("zone {} has no SOA", zone.apex))?;
     let rdata = soa.rdata.first().context("empty SOA")?;
     let minimum = rdata.last_chunk::<4>().map_or(0, |b| u32::from_be_bytes(*b));
-    let negative = Rrset { ttl: soa.ttl.min(minimum), ..soa.clone() };
+    let negative = Rrset {
+        ttl: soa.ttl.min(minimum),
+        ..soa.clone()
+    };
     put_set(blob, Section::Authority, apex, &negative)
 }
 

@@ -7,7 +7,9 @@ use anyhow::{Context, Result};
 use dataplane::mmap::Table;
 use dataplane::tables::NONE;
 use dataplane::tables::answers::{AnswersBuilder, BlobBuilder, Section};
-use dataplane::tables::plans::{self, Group, Page, Plans, Policy, Pool, RecordA, RecordAaaa, record_a, record_aaaa};
+use dataplane::tables::plans::{
+    self, Group, Page, Plans, Policy, Pool, RecordA, RecordAaaa, record_a, record_aaaa,
+};
 use dataplane::wire::dns::rtype;
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,7 +17,10 @@ use std::sync::Arc;
 
 /// The members of a service at a site in one family, in file order.
 pub(super) fn members(service: &Service, site: usize, v6: bool) -> impl Iterator<Item = &Member> {
-    service.members.iter().filter(move |m| m.site == site && m.address.is_ipv6() == v6)
+    service
+        .members
+        .iter()
+        .filter(move |m| m.site == site && m.address.is_ipv6() == v6)
 }
 
 /// What makes two laid-out pools one, beside their slots.
@@ -80,19 +85,31 @@ impl Layout {
             fixed: fixed_blob(service.ttl, &shape.fixed, answers)?,
             weight_max: shape.weights.iter().copied().max().unwrap_or(0),
             answers: service.answers,
-            flags: if service.spread == Spread::Weighted { Pool::WEIGHTED } else { 0 },
+            flags: if service.spread == Spread::Weighted {
+                Pool::WEIGHTED
+            } else {
+                0
+            },
             ttl: service.ttl,
             ..Pool::default()
         };
         for (&site, &first_slot) in sites.iter().zip(firsts) {
-            let first = if v6 { self.records_aaaa.len() } else { self.records_a.len() } as u32;
+            let first = if v6 {
+                self.records_aaaa.len()
+            } else {
+                self.records_a.len()
+            } as u32;
             let mut count = 0;
             for member in members(service, site, v6) {
                 self.member(member, service.ttl);
                 count += 1;
             }
             self.groups.push(Group {
-                mask: if count == 0 { 0 } else { group_mask(first_slot, count) },
+                mask: if count == 0 {
+                    0
+                } else {
+                    group_mask(first_slot, count)
+                },
                 first,
                 word: (first_slot / 64) as u16,
                 site: u16::try_from(site).context("more than 65,535 sites")?,
@@ -154,7 +171,10 @@ fn fixed_blob(ttl: u32, addresses: &[IpAddr], answers: &mut AnswersBuilder) -> R
             IpAddr::V4(a) => (rtype::A, a.octets().to_vec()),
             IpAddr::V6(a) => (rtype::AAAA, a.octets().to_vec()),
         };
-        if blob.record(Section::Answer, question, rtype, ttl, &rdata).is_err() {
+        if blob
+            .record(Section::Answer, question, rtype, ttl, &rdata)
+            .is_err()
+        {
             anyhow::bail!("too many fixed addresses");
         }
     }

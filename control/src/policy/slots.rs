@@ -89,7 +89,14 @@ impl Slots {
         for target in pool.groups.iter().flatten() {
             self.users.entry(target.clone()).or_default().insert(pool.clone());
         }
-        self.pools.insert(pool.clone(), Placed { firsts: firsts.clone(), last_good: Vec::new(), unused_from: None });
+        self.pools.insert(
+            pool.clone(),
+            Placed {
+                firsts: firsts.clone(),
+                last_good: Vec::new(),
+                unused_from: None,
+            },
+        );
         self.judge(pool, up);
         Ok(firsts)
     }
@@ -116,13 +123,19 @@ impl Slots {
 
     /// Sets the bits of a pool from its members' health.
     fn judge(&mut self, pool: &PoolKey, up: impl Fn(&Target) -> bool) {
-        let Some(placed) = self.pools.get_mut(pool) else { return };
+        let Some(placed) = self.pools.get_mut(pool) else {
+            return;
+        };
         let groups: Vec<(u32, u64, u64)> = placed
             .firsts
             .iter()
             .zip(&pool.groups)
             .map(|(&first, group)| {
-                let bits = group.iter().enumerate().filter(|(_, t)| up(t)).fold(0, |b, (i, _)| b | 1 << i);
+                let bits = group
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, t)| up(t))
+                    .fold(0, |b, (i, _)| b | 1 << i);
                 (first / 64, group_mask(first, group.len()), bits << (first % 64))
             })
             .collect();
@@ -179,7 +192,9 @@ impl Slots {
             .map(|(key, _)| key.clone())
             .collect();
         for key in gone {
-            let Some(placed) = self.pools.remove(&key) else { continue };
+            let Some(placed) = self.pools.remove(&key) else {
+                continue;
+            };
             for (first, group) in placed.firsts.iter().zip(&key.groups) {
                 self.taken[*first as usize / 64] &= !group_mask(*first, group.len());
             }
@@ -200,11 +215,20 @@ mod tests {
     use super::*;
 
     fn target(last: u8) -> Target {
-        Target { address: IpAddr::from([192, 0, 2, last]), check: None }
+        Target {
+            address: IpAddr::from([192, 0, 2, last]),
+            check: None,
+        }
     }
 
     fn pool(members: &[&[u8]], when_all_down: AllDown) -> PoolKey {
-        PoolKey { groups: members.iter().map(|g| g.iter().map(|&m| target(m)).collect()).collect(), when_all_down }
+        PoolKey {
+            groups: members
+                .iter()
+                .map(|g| g.iter().map(|&m| target(m)).collect())
+                .collect(),
+            when_all_down,
+        }
     }
 
     #[test]
@@ -213,7 +237,12 @@ mod tests {
         let a = pool(&[&[1, 2], &[3]], AllDown::Open);
         assert_eq!(slots.place(&a, |_| true).unwrap(), [0, 2]);
         assert_eq!(slots.place(&a, |_| true).unwrap(), [0, 2]);
-        assert_eq!(slots.place(&pool(&[&[1, 2], &[3]], AllDown::Closed), |_| true).unwrap(), [3, 5]);
+        assert_eq!(
+            slots
+                .place(&pool(&[&[1, 2], &[3]], AllDown::Closed), |_| true)
+                .unwrap(),
+            [3, 5]
+        );
         assert_eq!(slots.take_changes(), [(0, 0b111_111, 0b000_111)]);
     }
 
@@ -221,7 +250,12 @@ mod tests {
     fn groups_do_not_straddle_words() {
         let mut slots = Slots::default();
         let forty: Vec<u8> = (0..40).collect();
-        assert_eq!(slots.place(&pool(&[&forty, &forty], AllDown::Open), |_| true).unwrap(), [0, 64]);
+        assert_eq!(
+            slots
+                .place(&pool(&[&forty, &forty], AllDown::Open), |_| true)
+                .unwrap(),
+            [0, 64]
+        );
     }
 
     #[test]

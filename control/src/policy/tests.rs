@@ -17,7 +17,12 @@ fn name(text: &str) -> Name {
 }
 
 fn set(owner: &str, rtype: u16, ttl: u32, rdata: Vec<Vec<u8>>) -> Rrset {
-    Rrset { owner: name(owner), rtype, ttl, rdata }
+    Rrset {
+        owner: name(owner),
+        rtype,
+        ttl,
+        rdata,
+    }
 }
 
 fn a(owner: &str, last: &[u8]) -> Rrset {
@@ -40,7 +45,11 @@ fn soa(apex: &str) -> Rrset {
 fn zone(apex: &str, mut rrsets: Vec<Rrset>) -> Zone {
     rrsets.push(soa(apex));
     rrsets.push(target(apex, 2, &format!("ns1.{apex}")));
-    Zone { apex: name(apex), file: PathBuf::from("test.zone"), rrsets }
+    Zone {
+        apex: name(apex),
+        file: PathBuf::from("test.zone"),
+        rrsets,
+    }
 }
 
 fn base(zones: Vec<Zone>) -> Config {
@@ -57,12 +66,20 @@ fn base(zones: Vec<Zone>) -> Config {
             eal: vec![],
         },
         ports: vec![],
-        dns: Dns { udp_size_max: 1232, nsid: Some("edge".into()), ecs: true },
+        dns: Dns {
+            udp_size_max: 1232,
+            nsid: Some("edge".into()),
+            ecs: true,
+        },
         isps: vec![],
         sites: vec![],
         zones,
         services: vec![],
-        admin: Admin { socket: PathBuf::from("/dev/null"), listen: None, token: None },
+        admin: Admin {
+            socket: PathBuf::from("/dev/null"),
+            listen: None,
+            token: None,
+        },
     }
 }
 
@@ -74,18 +91,28 @@ fn example() -> Config {
             a("big.example.com.", &(0..60).collect::<Vec<_>>()),
             a("ns1.example.com.", &[53]),
             set("www.example.com.", 16, 300, vec![b"\x05hello".to_vec()]),
-            set("www.example.com.", 15, 300, vec![{
-                let mut d = vec![0, 10];
-                d.extend_from_slice(name("mail.example.com.").as_slice());
-                d
-            }]),
+            set(
+                "www.example.com.",
+                15,
+                300,
+                vec![{
+                    let mut d = vec![0, 10];
+                    d.extend_from_slice(name("mail.example.com.").as_slice());
+                    d
+                }],
+            ),
             a("deep.ent.example.com.", &[2]),
             set("*.wild.example.com.", 1, 300, vec![vec![192, 0, 2, 3]]),
-            set("*.wild.example.com.", 15, 300, vec![{
-                let mut d = vec![0, 5];
-                d.extend_from_slice(name("mail.wild.example.com.").as_slice());
-                d
-            }]),
+            set(
+                "*.wild.example.com.",
+                15,
+                300,
+                vec![{
+                    let mut d = vec![0, 5];
+                    d.extend_from_slice(name("mail.wild.example.com.").as_slice());
+                    d
+                }],
+            ),
             target("alias.example.com.", 5, "www.example.com."),
             target("alias2.example.com.", 5, "alias.example.com."),
             target("out.example.com.", 5, "www.example.net."),
@@ -104,12 +131,27 @@ fn example() -> Config {
 fn with_service(change: impl FnOnce(&mut Config)) -> Config {
     let mut config = example();
     config.isps = vec![
-        Isp { name: "one".into(), prefixes: vec!["10.1.0.0/16".parse().unwrap(), "2001:db8:1::/48".parse().unwrap()] },
-        Isp { name: "two".into(), prefixes: vec!["10.2.0.0/16".parse().unwrap()] },
+        Isp {
+            name: "one".into(),
+            prefixes: vec!["10.1.0.0/16".parse().unwrap(), "2001:db8:1::/48".parse().unwrap()],
+        },
+        Isp {
+            name: "two".into(),
+            prefixes: vec!["10.2.0.0/16".parse().unwrap()],
+        },
     ];
-    let site = |name: &str, isp| Site { name: name.into(), isp, location: None, preference: 128 };
+    let site = |name: &str, isp| Site {
+        name: name.into(),
+        isp,
+        location: None,
+        preference: 128,
+    };
     config.sites = vec![site("s0", Some(0)), site("s1", Some(1)), site("s2", None)];
-    let member = |last: u8, site| Member { address: IpAddr::from([198, 51, 100, last]), site, weight: 1 };
+    let member = |last: u8, site| Member {
+        address: IpAddr::from([198, 51, 100, last]),
+        site,
+        weight: 1,
+    };
     config.services = vec![Service {
         name: name("vod.example.com."),
         ttl: 30,
@@ -117,7 +159,13 @@ fn with_service(change: impl FnOnce(&mut Config)) -> Config {
         chain: vec![Metric::Health, Metric::Isp, Metric::Preference, Metric::Static],
         spread: Spread::RoundRobin,
         when_all_down: AllDown::LastGood,
-        members: vec![member(1, 0), member(2, 0), member(11, 1), member(12, 1), member(21, 2)],
+        members: vec![
+            member(1, 0),
+            member(2, 0),
+            member(11, 1),
+            member(12, 1),
+            member(21, 2),
+        ],
         preference: vec![],
         check: None,
     }];
@@ -140,7 +188,10 @@ impl Lab {
         let compiled = compiler.compile(Arc::new(config), Vec::new(), up, 0).unwrap();
         let mut engine = Engine::new(7);
         for (index, up, fallback) in compiler.slots.take_changes() {
-            engine.chooser.words.set(WordTarget::Members(index), [up, fallback]);
+            engine
+                .chooser
+                .words
+                .set(WordTarget::Members(index), [up, fallback]);
         }
         Self { compiled, engine }
     }
@@ -152,7 +203,9 @@ impl Lab {
         let snapshot = &self.compiled.snapshot;
         located.locate(snapshot, &buffer, query.len(), client);
         self.engine.find(snapshot, &mut located);
-        let outcome = self.engine.answer(snapshot, &mut located, &mut buffer, transport, &mut Silent);
+        let outcome = self
+            .engine
+            .answer(snapshot, &mut located, &mut buffer, transport, &mut Silent);
         if let Outcome::Reply { len, .. } = outcome {
             buffer.truncate(len);
         }
@@ -179,11 +232,12 @@ fn query(qname: &str, rtype: Rtype, edns: Option<u16>) -> Vec<u8> {
         None => question.finish(),
         Some(size) => {
             let mut additional = question.additional();
-            additional.opt(|opt| {
-                opt.set_udp_payload_size(size);
-                Ok(())
-            })
-            .unwrap();
+            additional
+                .opt(|opt| {
+                    opt.set_udp_payload_size(size);
+                    Ok(())
+                })
+                .unwrap();
             additional.finish()
         }
     }
@@ -205,7 +259,9 @@ struct Reply {
 
 impl Reply {
     fn read(bytes: &[u8], outcome: Outcome) -> Self {
-        let Outcome::Reply { len, counter, .. } = outcome else { panic!("no reply: {outcome:?}") };
+        let Outcome::Reply { len, counter, .. } = outcome else {
+            panic!("no reply: {outcome:?}")
+        };
         let message = Message::from_octets(bytes).unwrap();
         let header = message.header();
         assert!(header.qr() && header.rd() && !header.ra() && !header.z() && !header.ad());
@@ -216,7 +272,15 @@ impl Reply {
                 .limit_to::<AllRecordData<_, _>>()
                 .map(|r| r.unwrap())
                 .filter(|r| r.rtype() != Rtype::OPT)
-                .map(|r| format!("{} {} {} {}", r.owner().to_name::<Vec<u8>>(), r.ttl().as_secs(), r.rtype(), r.data()))
+                .map(|r| {
+                    format!(
+                        "{} {} {} {}",
+                        r.owner().to_name::<Vec<u8>>(),
+                        r.ttl().as_secs(),
+                        r.rtype(),
+                        r.data()
+                    )
+                })
                 .collect()
         };
         // Everything is read to the end: no trailing bytes.
@@ -247,9 +311,18 @@ fn static_records() {
     assert_eq!(r.len, 12 + 21 + 16);
     let r = lab.ask("WWW.eXample.COM.", Rtype::A);
     assert_eq!(r.answer, ["WWW.eXample.COM 300 A 192.0.2.1"]);
-    assert_eq!(lab.ask("www.example.com.", Rtype::TXT).answer, ["www.example.com 300 TXT \"hello\""]);
-    assert_eq!(lab.ask("www.example.com.", Rtype::MX).answer, ["www.example.com 300 MX 10 mail.example.com."]);
-    assert_eq!(lab.ask("example.com.", Rtype::NS).answer, ["example.com 300 NS ns1.example.com."]);
+    assert_eq!(
+        lab.ask("www.example.com.", Rtype::TXT).answer,
+        ["www.example.com 300 TXT \"hello\""]
+    );
+    assert_eq!(
+        lab.ask("www.example.com.", Rtype::MX).answer,
+        ["www.example.com 300 MX 10 mail.example.com."]
+    );
+    assert_eq!(
+        lab.ask("example.com.", Rtype::NS).answer,
+        ["example.com 300 NS ns1.example.com."]
+    );
     assert_eq!(lab.ask("example.com.", Rtype::SOA).answer.len(), 1);
 }
 
@@ -257,12 +330,32 @@ fn static_records() {
 fn negative_answers_carry_the_soa() {
     let mut lab = Lab::new(example());
     for (qname, rtype, rcode, counter) in [
-        ("www.example.com.", Rtype::AAAA, Rcode::NOERROR, Counter::DnsNodata),
+        (
+            "www.example.com.",
+            Rtype::AAAA,
+            Rcode::NOERROR,
+            Counter::DnsNodata,
+        ),
         ("ent.example.com.", Rtype::A, Rcode::NOERROR, Counter::DnsNodata),
         ("wild.example.com.", Rtype::A, Rcode::NOERROR, Counter::DnsNodata),
-        ("nope.example.com.", Rtype::A, Rcode::NXDOMAIN, Counter::DnsNxdomain),
-        ("a.b.c.www.example.com.", Rtype::A, Rcode::NXDOMAIN, Counter::DnsNxdomain),
-        ("nope.ent.example.com.", Rtype::A, Rcode::NXDOMAIN, Counter::DnsNxdomain),
+        (
+            "nope.example.com.",
+            Rtype::A,
+            Rcode::NXDOMAIN,
+            Counter::DnsNxdomain,
+        ),
+        (
+            "a.b.c.www.example.com.",
+            Rtype::A,
+            Rcode::NXDOMAIN,
+            Counter::DnsNxdomain,
+        ),
+        (
+            "nope.ent.example.com.",
+            Rtype::A,
+            Rcode::NXDOMAIN,
+            Counter::DnsNxdomain,
+        ),
     ] {
         let r = lab.ask(qname, rtype);
         assert_eq!((r.rcode, r.aa, r.counter), (rcode, true, counter), "{qname}");
@@ -274,7 +367,12 @@ fn negative_answers_carry_the_soa() {
 #[test]
 fn not_served_is_refused() {
     let mut lab = Lab::new(example());
-    for qname in [".", "com.", "example.net.", "a.very.long.name.that.is.not.served.here.example.org."] {
+    for qname in [
+        ".",
+        "com.",
+        "example.net.",
+        "a.very.long.name.that.is.not.served.here.example.org.",
+    ] {
         let r = lab.ask(qname, Rtype::A);
         assert_eq!((r.rcode, r.aa), (Rcode::REFUSED, false), "{qname}");
         assert!(r.answer.is_empty() && r.authority.is_empty());
@@ -282,19 +380,32 @@ fn not_served_is_refused() {
     for rtype in [Rtype::AXFR, Rtype::IXFR] {
         assert_eq!(lab.ask("example.com.", rtype).rcode, Rcode::REFUSED);
     }
-    assert_eq!(Lab::new(base(vec![])).ask("example.com.", Rtype::A).rcode, Rcode::REFUSED);
+    assert_eq!(
+        Lab::new(base(vec![])).ask("example.com.", Rtype::A).rcode,
+        Rcode::REFUSED
+    );
 }
 
 #[test]
 fn wildcards_take_the_question_name() {
     let mut lab = Lab::new(example());
-    for qname in ["a.wild.example.com", "Some.Long.Name.Below.wild.example.com", "*.wild.example.com"] {
+    for qname in [
+        "a.wild.example.com",
+        "Some.Long.Name.Below.wild.example.com",
+        "*.wild.example.com",
+    ] {
         let dotted = format!("{qname}.");
-        assert_eq!(lab.ask(&dotted, Rtype::A).answer, [format!("{qname} 300 A 192.0.2.3")]);
+        assert_eq!(
+            lab.ask(&dotted, Rtype::A).answer,
+            [format!("{qname} 300 A 192.0.2.3")]
+        );
         // The exchange name is compressed against the question, whose length differs from the wildcard's.
         let mx = lab.ask(&dotted, Rtype::MX).answer;
         assert_eq!(mx.len(), 1);
-        assert!(mx[0].eq_ignore_ascii_case(&format!("{qname} 300 MX 5 mail.wild.example.com.")), "{mx:?}");
+        assert!(
+            mx[0].eq_ignore_ascii_case(&format!("{qname} 300 MX 5 mail.wild.example.com.")),
+            "{mx:?}"
+        );
         let r = lab.ask(&dotted, Rtype::TXT);
         assert_eq!((r.rcode, r.authority.len()), (Rcode::NOERROR, 1));
         assert!(r.authority[0].eq_ignore_ascii_case(SOA), "{:?}", r.authority);
@@ -311,14 +422,27 @@ fn cname_chains() {
     let r = lab.ask("alias2.example.com.", Rtype::TXT);
     assert_eq!(
         r.answer,
-        ["alias2.example.com 300 CNAME alias.example.com.", alias, "www.example.com 300 TXT \"hello\""]
+        [
+            "alias2.example.com 300 CNAME alias.example.com.",
+            alias,
+            "www.example.com 300 TXT \"hello\""
+        ]
     );
     let r = lab.ask("alias.example.com.", Rtype::SRV);
-    assert_eq!((r.rcode, &r.answer[..], &r.authority[..]), (Rcode::NOERROR, &[alias.to_string()][..], &[SOA.to_string()][..]));
+    assert_eq!(
+        (r.rcode, &r.answer[..], &r.authority[..]),
+        (Rcode::NOERROR, &[alias.to_string()][..], &[SOA.to_string()][..])
+    );
     let r = lab.ask("gone.example.com.", Rtype::A);
-    assert_eq!((r.rcode, r.answer.len(), r.authority.len()), (Rcode::NXDOMAIN, 1, 1));
+    assert_eq!(
+        (r.rcode, r.answer.len(), r.authority.len()),
+        (Rcode::NXDOMAIN, 1, 1)
+    );
     let r = lab.ask("out.example.com.", Rtype::A);
-    assert_eq!((r.rcode, r.answer.len(), r.authority.len()), (Rcode::NOERROR, 1, 0));
+    assert_eq!(
+        (r.rcode, r.answer.len(), r.authority.len()),
+        (Rcode::NOERROR, 1, 0)
+    );
     let r = lab.ask("loop1.example.com.", Rtype::A);
     assert_eq!((r.rcode, r.answer.len()), (Rcode::NOERROR, 2));
     let r = lab.ask("towild.example.com.", Rtype::A);
@@ -328,9 +452,17 @@ fn cname_chains() {
 #[test]
 fn cuts_are_referred_with_glue() {
     let mut lab = Lab::new(example());
-    for qname in ["child.example.com.", "www.child.example.com.", "ns.child.example.com."] {
+    for qname in [
+        "child.example.com.",
+        "www.child.example.com.",
+        "ns.child.example.com.",
+    ] {
         let r = lab.ask(qname, Rtype::A);
-        assert_eq!((r.rcode, r.aa, r.counter), (Rcode::NOERROR, false, Counter::DnsReferral), "{qname}");
+        assert_eq!(
+            (r.rcode, r.aa, r.counter),
+            (Rcode::NOERROR, false, Counter::DnsReferral),
+            "{qname}"
+        );
         assert!(r.answer.is_empty());
         assert_eq!(r.authority, ["child.example.com 300 NS ns.child.example.com."]);
         assert_eq!(r.additional, ["ns.child.example.com 300 A 192.0.2.99"]);
@@ -345,13 +477,31 @@ fn size_limits_truncate_whole_sets() {
     // 60 addresses: 12 + 21 + 60 * 16 = 993 bytes.
     let r = lab.ask("big.example.com.", Rtype::A);
     assert_eq!((r.tc, r.answer.len(), r.len), (true, 0, 33));
-    for (size, fits) in [(0, false), (512, false), (1003, false), (1004, true), (1232, true), (65535, true)] {
-        let (bytes, outcome) =
-            lab.raw(&query("big.example.com.", Rtype::A, Some(size)), Client::V4([1; 4]), Transport::Udp);
+    for (size, fits) in [
+        (0, false),
+        (512, false),
+        (1003, false),
+        (1004, true),
+        (1232, true),
+        (65535, true),
+    ] {
+        let (bytes, outcome) = lab.raw(
+            &query("big.example.com.", Rtype::A, Some(size)),
+            Client::V4([1; 4]),
+            Transport::Udp,
+        );
         let r = Reply::read(&bytes, outcome);
-        assert_eq!((r.tc, r.answer.len(), r.opt), (!fits, if fits { 60 } else { 0 }, true), "{size}");
+        assert_eq!(
+            (r.tc, r.answer.len(), r.opt),
+            (!fits, if fits { 60 } else { 0 }, true),
+            "{size}"
+        );
     }
-    let (bytes, outcome) = lab.raw(&query("big.example.com.", Rtype::A, None), Client::V4([1; 4]), Transport::Tcp);
+    let (bytes, outcome) = lab.raw(
+        &query("big.example.com.", Rtype::A, None),
+        Client::V4([1; 4]),
+        Transport::Tcp,
+    );
     assert_eq!(Reply::read(&bytes, outcome).answer.len(), 60);
 }
 
@@ -377,33 +527,165 @@ fn malformed_queries() {
     // (what, change, outcome, questions in the reply, OPT in the reply)
     type Change = Box<dyn Fn(&mut Vec<u8>)>;
     let cases: Vec<(&str, Change, Counter, u8, u8)> = vec![
-        ("QR set", Box::new(|q| q[2] |= 0x80), Counter::DropDnsResponse, 0, 0),
-        ("11 bytes", Box::new(|q| q.truncate(11)), Counter::DropDnsShort, 0, 0),
-        ("header only", Box::new(|q| q.truncate(12)), Counter::DnsFormerr, 0, 0),
-        ("QDCOUNT 0 with OPT", Box::new(|q| { q[5] = 0; q.drain(12..33); }), Counter::DnsFormerr, 0, 1),
+        (
+            "QR set",
+            Box::new(|q| q[2] |= 0x80),
+            Counter::DropDnsResponse,
+            0,
+            0,
+        ),
+        (
+            "11 bytes",
+            Box::new(|q| q.truncate(11)),
+            Counter::DropDnsShort,
+            0,
+            0,
+        ),
+        (
+            "header only",
+            Box::new(|q| q.truncate(12)),
+            Counter::DnsFormerr,
+            0,
+            0,
+        ),
+        (
+            "QDCOUNT 0 with OPT",
+            Box::new(|q| {
+                q[5] = 0;
+                q.drain(12..33);
+            }),
+            Counter::DnsFormerr,
+            0,
+            1,
+        ),
         ("QDCOUNT 2", Box::new(|q| q[5] = 2), Counter::DnsFormerr, 0, 0),
-        ("name cut", Box::new(|q| q.truncate(20)), Counter::DnsFormerr, 0, 0),
-        ("type cut", Box::new(|q| q.truncate(30)), Counter::DnsFormerr, 0, 0),
-        ("label type 10", Box::new(|q| q[12] = 0x83), Counter::DnsFormerr, 0, 0),
-        ("pointer to itself", Box::new(|q| { q[12] = 0xc0; q[13] = 12; }), Counter::DnsFormerr, 0, 0),
-        ("opcode STATUS", Box::new(|q| q[2] |= 0x10), Counter::DnsNotimp, 1, 1),
-        ("opcode UPDATE", Box::new(|q| q[2] |= 0x28), Counter::DnsNotimp, 1, 1),
+        (
+            "name cut",
+            Box::new(|q| q.truncate(20)),
+            Counter::DnsFormerr,
+            0,
+            0,
+        ),
+        (
+            "type cut",
+            Box::new(|q| q.truncate(30)),
+            Counter::DnsFormerr,
+            0,
+            0,
+        ),
+        (
+            "label type 10",
+            Box::new(|q| q[12] = 0x83),
+            Counter::DnsFormerr,
+            0,
+            0,
+        ),
+        (
+            "pointer to itself",
+            Box::new(|q| {
+                q[12] = 0xc0;
+                q[13] = 12;
+            }),
+            Counter::DnsFormerr,
+            0,
+            0,
+        ),
+        (
+            "opcode STATUS",
+            Box::new(|q| q[2] |= 0x10),
+            Counter::DnsNotimp,
+            1,
+            1,
+        ),
+        (
+            "opcode UPDATE",
+            Box::new(|q| q[2] |= 0x28),
+            Counter::DnsNotimp,
+            1,
+            1,
+        ),
         ("class CH", Box::new(|q| q[32] = 3), Counter::DnsRefused, 1, 1),
-        ("ARCOUNT above data", Box::new(|q| q[11] = 2), Counter::DnsFormerr, 1, 1),
-        ("OPT version 1", Box::new(|q| { let n = q.len(); q[n - 5] = 1; }), Counter::DnsBadvers, 1, 1),
-        ("OPT RDLEN too long", Box::new(|q| { let n = q.len(); q[n - 1] = 4; }), Counter::DnsFormerr, 1, 0),
-        ("two OPT", Box::new(|q| { q[11] = 2; let opt = q[33..].to_vec(); q.extend(opt); }), Counter::DnsFormerr, 1, 1),
-        ("trailing bytes", Box::new(|q| q.extend([0xff; 20])), Counter::DnsAnswer, 1, 1),
-        ("Z, AD and CD set", Box::new(|q| q[3] |= 0x70), Counter::DnsAnswer, 1, 1),
-        ("TC, AA and RCODE set", Box::new(|q| { q[2] |= 0x06; q[3] |= 5; }), Counter::DnsAnswer, 1, 1),
+        (
+            "ARCOUNT above data",
+            Box::new(|q| q[11] = 2),
+            Counter::DnsFormerr,
+            1,
+            1,
+        ),
+        (
+            "OPT version 1",
+            Box::new(|q| {
+                let n = q.len();
+                q[n - 5] = 1;
+            }),
+            Counter::DnsBadvers,
+            1,
+            1,
+        ),
+        (
+            "OPT RDLEN too long",
+            Box::new(|q| {
+                let n = q.len();
+                q[n - 1] = 4;
+            }),
+            Counter::DnsFormerr,
+            1,
+            0,
+        ),
+        (
+            "two OPT",
+            Box::new(|q| {
+                q[11] = 2;
+                let opt = q[33..].to_vec();
+                q.extend(opt);
+            }),
+            Counter::DnsFormerr,
+            1,
+            1,
+        ),
+        (
+            "trailing bytes",
+            Box::new(|q| q.extend([0xff; 20])),
+            Counter::DnsAnswer,
+            1,
+            1,
+        ),
+        (
+            "Z, AD and CD set",
+            Box::new(|q| q[3] |= 0x70),
+            Counter::DnsAnswer,
+            1,
+            1,
+        ),
+        (
+            "TC, AA and RCODE set",
+            Box::new(|q| {
+                q[2] |= 0x06;
+                q[3] |= 5;
+            }),
+            Counter::DnsAnswer,
+            1,
+            1,
+        ),
     ];
     for (what, change, want, questions, opt) in cases {
         let (reply, outcome) = ask(&*change);
         assert_eq!(counter(&outcome), want, "{what}");
         if let Outcome::Reply { len, .. } = outcome {
             assert_eq!((reply[5], reply[11]), (questions, opt), "{what}");
-            assert_eq!(len, if want == Counter::DnsAnswer { 33 + 16 + 11 } else { 12 + questions as usize * 21 + opt as usize * 11 }, "{what}");
-            assert!(Message::from_octets(&reply[..]).unwrap().sections().is_ok(), "{what}");
+            assert_eq!(
+                len,
+                if want == Counter::DnsAnswer {
+                    33 + 16 + 11
+                } else {
+                    12 + questions as usize * 21 + opt as usize * 11
+                },
+                "{what}"
+            );
+            assert!(
+                Message::from_octets(&reply[..]).unwrap().sections().is_ok(),
+                "{what}"
+            );
         }
     }
 }
@@ -415,12 +697,24 @@ fn a_zero_byte_in_a_label_is_not_the_end_of_a_name() {
     let mut q = query("www.example.com.", Rtype::A, Some(1232));
     q[14] = 0;
     let (reply, outcome) = lab.raw(&q, Client::V4([1; 4]), Transport::Udp);
-    assert!(matches!(outcome, Outcome::Reply { counter: Counter::DnsNxdomain, .. }), "{outcome:?}");
+    assert!(
+        matches!(
+            outcome,
+            Outcome::Reply {
+                counter: Counter::DnsNxdomain,
+                ..
+            }
+        ),
+        "{outcome:?}"
+    );
     assert_eq!(reply[12..29], q[12..29]);
 }
 
 fn addresses(r: &Reply) -> Vec<String> {
-    r.answer.iter().map(|l| l.rsplit(' ').next().unwrap().to_string()).collect()
+    r.answer
+        .iter()
+        .map(|l| l.rsplit(' ').next().unwrap().to_string())
+        .collect()
 }
 
 #[test]
@@ -429,7 +723,10 @@ fn a_service_answers_from_the_clients_isp() {
     for (client, want) in [
         (Client::V4([10, 1, 2, 3]), ["198.51.100.1", "198.51.100.2"]),
         (Client::V4([10, 2, 2, 3]), ["198.51.100.11", "198.51.100.12"]),
-        (Client::V6([0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]), ["198.51.100.1", "198.51.100.2"]),
+        (
+            Client::V6([0x20, 1, 0xd, 0xb8, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9]),
+            ["198.51.100.1", "198.51.100.2"],
+        ),
     ] {
         let r = lab.ask_from("vod.example.com.", Rtype::A, client);
         let mut got = addresses(&r);
@@ -442,17 +739,25 @@ fn a_service_answers_from_the_clients_isp() {
     // NODATA for what the service has not, never NXDOMAIN.
     for rtype in [Rtype::AAAA, Rtype::TXT, Rtype::MX, Rtype::HTTPS] {
         let r = lab.ask("vod.example.com.", rtype);
-        assert_eq!((r.rcode, r.answer.len(), &r.authority[..]), (Rcode::NOERROR, 0, &[SOA.to_string()][..]));
+        assert_eq!(
+            (r.rcode, r.answer.len(), &r.authority[..]),
+            (Rcode::NOERROR, 0, &[SOA.to_string()][..])
+        );
     }
     let r = lab.ask_from("tovod.example.com.", Rtype::A, Client::V4([10, 2, 0, 1]));
     assert_eq!(r.answer[0], "tovod.example.com 300 CNAME vod.example.com.");
-    assert!(r.answer[1].starts_with("vod.example.com 30 A 198.51.100.1"), "{r:?}");
+    assert!(
+        r.answer[1].starts_with("vod.example.com 30 A 198.51.100.1"),
+        "{r:?}"
+    );
     assert_eq!(r.answer.len(), 3);
 }
 
 #[test]
 fn round_robin_gives_each_member_the_same_number_of_times() {
-    let mut lab = Lab::new(with_service(|c| c.services[0].chain = vec![Metric::Health, Metric::Static]));
+    let mut lab = Lab::new(with_service(|c| {
+        c.services[0].chain = vec![Metric::Health, Metric::Static]
+    }));
     let mut counts: HashMap<String, u32> = HashMap::new();
     for _ in 0..500 {
         let got = addresses(&lab.ask("vod.example.com.", Rtype::A));
@@ -485,11 +790,19 @@ fn weights_are_shares() {
         }
     }
     // Shares of 200; five standard deviations of the binomial.
-    for (address, weight) in [("198.51.100.1", 100), ("198.51.100.2", 1), ("198.51.100.12", 49), ("198.51.100.21", 50)] {
+    for (address, weight) in [
+        ("198.51.100.1", 100),
+        ("198.51.100.2", 1),
+        ("198.51.100.12", 49),
+        ("198.51.100.21", 50),
+    ] {
         let p = weight as f64 / 200.0;
         let (mean, sd) = (n as f64 * p, (n as f64 * p * (1.0 - p)).sqrt());
         let got = counts[address] as f64;
-        assert!((got - mean).abs() < 5.0 * sd, "{address}: {got}, expected {mean} +- {sd}");
+        assert!(
+            (got - mean).abs() < 5.0 * sd,
+            "{address}: {got}, expected {mean} +- {sd}"
+        );
     }
     assert!(!counts.contains_key("198.51.100.11"));
 }
@@ -500,13 +813,33 @@ fn dead_members_are_never_given_while_one_lives() {
     for up in 0u8..32 {
         let config = with_service(|_| {});
         let members = config.services[0].members.clone();
-        let alive = |t: &Target| members.iter().position(|m| m.address == t.address).is_some_and(|i| up >> i & 1 == 1);
+        let alive = |t: &Target| {
+            members
+                .iter()
+                .position(|m| m.address == t.address)
+                .is_some_and(|i| up >> i & 1 == 1)
+        };
         let mut lab = Lab::with_health(config.clone(), alive);
-        for (isp, client) in [(Some(0), [10, 1, 0, 1]), (Some(1), [10, 2, 0, 1]), (None, [192, 0, 2, 9])] {
+        for (isp, client) in [
+            (Some(0), [10, 1, 0, 1]),
+            (Some(1), [10, 2, 0, 1]),
+            (None, [192, 0, 2, 9]),
+        ] {
             // The reference: live members, the client's ISP if it has one alive, all of them equal.
-            let live: Vec<&Member> = members.iter().filter(|m| alive(&Target { address: m.address, check: None })).collect();
-            let own: Vec<&Member> =
-                live.iter().copied().filter(|m| isp.is_some() && config.sites[m.site].isp == isp).collect();
+            let live: Vec<&Member> = members
+                .iter()
+                .filter(|m| {
+                    alive(&Target {
+                        address: m.address,
+                        check: None,
+                    })
+                })
+                .collect();
+            let own: Vec<&Member> = live
+                .iter()
+                .copied()
+                .filter(|m| isp.is_some() && config.sites[m.site].isp == isp)
+                .collect();
             let want = if own.is_empty() { live.clone() } else { own };
             let mut seen = HashSet::new();
             for _ in 0..12 {
@@ -531,7 +864,10 @@ fn all_down_follows_the_rule_of_the_service() {
         (AllDown::Closed, vec![]),
         (fixed, vec!["203.0.113.9"]),
     ] {
-        let mut lab = Lab::with_health(with_service(|c| c.services[0].when_all_down = rule.clone()), |_| false);
+        let mut lab = Lab::with_health(
+            with_service(|c| c.services[0].when_all_down = rule.clone()),
+            |_| false,
+        );
         let r = lab.ask_from("vod.example.com.", Rtype::A, Client::V4([10, 1, 0, 1]));
         let mut got = addresses(&r);
         got.sort();
@@ -564,20 +900,38 @@ fn client_subnet_chooses_and_its_scope_is_true() {
         (24, &[192, 0, 2], None, 1),
         (0, &[], None, 0),
     ] {
-        let (bytes, outcome) = lab.raw(&with_subnet("vod.example.com.", 1, source, address), far, Transport::Udp);
+        let (bytes, outcome) = lab.raw(
+            &with_subnet("vod.example.com.", 1, source, address),
+            far,
+            Transport::Udp,
+        );
         let r = Reply::read(&bytes, outcome);
         if let Some(want) = want {
-            assert!(addresses(&r).iter().all(|a| want.contains(&&**a)), "{source} {address:?} {r:?}");
+            assert!(
+                addresses(&r).iter().all(|a| want.contains(&&**a)),
+                "{source} {address:?} {r:?}"
+            );
         }
         let option = &bytes[bytes.len() - 8 - address.len()..];
-        assert_eq!(option[..8], [0, 8, 0, 4 + address.len() as u8, 0, 1, source, scope], "{address:?}");
+        assert_eq!(
+            option[..8],
+            [0, 8, 0, 4 + address.len() as u8, 0, 1, source, scope],
+            "{address:?}"
+        );
         assert_eq!(&option[8..], address);
     }
     // The next query has no subnet: its own source address counts again.
     let r = lab.ask_from("vod.example.com.", Rtype::A, Client::V4([10, 2, 0, 1]));
-    assert!(addresses(&r).iter().all(|a| a.starts_with("198.51.100.1")), "{r:?}");
+    assert!(
+        addresses(&r).iter().all(|a| a.starts_with("198.51.100.1")),
+        "{r:?}"
+    );
     // An answer that does not depend on the client has scope 0.
-    let (bytes, _) = lab.raw(&with_subnet("www.example.com.", 1, 24, &[10, 1, 7]), far, Transport::Udp);
+    let (bytes, _) = lab.raw(
+        &with_subnet("www.example.com.", 1, 24, &[10, 1, 7]),
+        far,
+        Transport::Udp,
+    );
     assert_eq!(bytes[bytes.len() - 11..], [0, 8, 0, 7, 0, 1, 24, 0, 10, 1, 7]);
 }
 

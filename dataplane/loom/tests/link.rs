@@ -99,7 +99,7 @@ impl Drop for Snapshot {
     }
 }
 
-const MEMBER: WordTarget = WordTarget::MemberSlot(3);
+const MEMBER: WordTarget = WordTarget::Members(3);
 const SMALLEST: DeliverySlots = DeliverySlots {
     snapshots: 1,
     words: 1,
@@ -111,18 +111,18 @@ fn publish(deliverer: &mut Deliverer<Snapshot>, generation: u64, strays: &Strays
 }
 
 /// Turns of the worker; the value of [`MEMBER`] after them.
-fn work(adopter: &mut Adopter<Snapshot>, turns: usize, mut known: u8) -> u8 {
+fn work(adopter: &mut Adopter<Snapshot>, turns: usize, mut known: u64) -> u64 {
     for _ in 0..turns {
         let before = adopter.generation();
         adopter.take(1, |word| {
-            assert!(word.value > known, "{} after {known}", word.value);
-            known = word.value;
+            assert!(word.value[0] > known, "{} after {known}", word.value[0]);
+            known = word.value[0];
         });
         let generation = adopter.current().map_or(0, |snapshot| snapshot.generation);
         assert_eq!(generation, adopter.generation());
         assert!(generation >= before);
         assert!(
-            u64::from(known) >= generation.min(2),
+            known >= generation.min(2),
             "snapshot {generation} before its word"
         );
         thread::yield_now();
@@ -142,7 +142,7 @@ fn delivery_model(preemptions: usize, slots: DeliverySlots, snapshots: u64, turn
         });
         for generation in 1..=snapshots {
             if generation <= 2 {
-                deliverer.set_word(MEMBER, generation as u8, Ticks(generation));
+                deliverer.set_word(MEMBER, [generation, generation], Ticks(generation));
             }
             publish(&mut deliverer, generation, &strays);
             deliverer.pump(drop);
@@ -158,7 +158,7 @@ fn delivery_model(preemptions: usize, slots: DeliverySlots, snapshots: u64, turn
             worker: adopter.counts(),
         };
         assert_eq!(ledger.check_at_rest(), Ok(()));
-        assert_eq!((adopter.generation(), known), (snapshots, snapshots.min(2) as u8));
+        assert_eq!((adopter.generation(), known), (snapshots, snapshots.min(2)));
         check_no_strays(&strays);
     });
 }
@@ -250,7 +250,7 @@ fn the_model_reaches_the_states_that_matter() {
             (adopter, held_back)
         });
         for generation in 1..=4 {
-            deliverer.set_word(MEMBER, generation as u8, Ticks(0));
+            deliverer.set_word(MEMBER, [generation, generation], Ticks(0));
             publish(&mut deliverer, generation, &strays);
             // A snapshot that is superseded at once leaves the worker time for the others.
             deliverer.pump(drop);

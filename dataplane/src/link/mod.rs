@@ -98,7 +98,12 @@ pub fn connect<S>(slots: LinkSlots, stop: StopFlag) -> (WorkerLink<S>, ControlLi
 impl<S> WorkerLink<S> {
     /// One housekeeping turn: takes up to `words_max` words and one snapshot, notes how long each was on
     /// its way, and beats. `now` is the turn's clock reading.
-    pub fn take(&mut self, words_max: u32, now: Ticks, mut on_word: impl FnMut(WordTarget, WordValue)) -> Taken {
+    pub fn take(
+        &mut self,
+        words_max: u32,
+        now: Ticks,
+        mut on_word: impl FnMut(WordTarget, WordValue),
+    ) -> Taken {
         let pulse = &mut self.pulse;
         let taken = self.tables.take(words_max, |word| {
             pulse.arrived(word.published_at, now);

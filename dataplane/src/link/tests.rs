@@ -66,13 +66,23 @@ fn drop_probe_notices_a_drop_on_the_worker() {
     assert_eq!(drops.count(), (2, 1));
 }
 
-const MEMBER: WordTarget = WordTarget::MemberSlot(7);
-const SITE: WordTarget = WordTarget::Site(7);
+const MEMBER: WordTarget = WordTarget::Members(7);
+const SITE: WordTarget = WordTarget::Sites(7);
+
+/// A word value that carries one small number in both halves, and back.
+fn wide(value: u8) -> WordValue {
+    [value as u64, !(value as u64)]
+}
+
+fn small(value: WordValue) -> u8 {
+    assert_eq!(value[1], !value[0], "both halves are of one word");
+    value[0] as u8
+}
 
 /// Words of one turn, as (target, value).
 fn take<S>(adopter: &mut Adopter<S>, words_max: u32) -> (Taken, Vec<(WordTarget, u8)>) {
     let mut words = vec![];
-    let taken = as_worker(|| adopter.take(words_max, |word| words.push((word.target, word.value))));
+    let taken = as_worker(|| adopter.take(words_max, |word| words.push((word.target, small(word.value)))));
     (taken, words)
 }
 
@@ -172,7 +182,7 @@ fn a_full_retired_ring_holds_back_snapshots_and_no_words() {
         );
         deliverer.pump(drop);
     }
-    deliverer.set_word(MEMBER, 1, Ticks(0));
+    deliverer.set_word(MEMBER, wide(1), Ticks(0));
     deliverer.pump(drop);
     for _ in 0..3 {
         take(&mut adopter, 0);
@@ -206,11 +216,11 @@ fn words_keep_the_newest_value_of_each_target() {
         retired: 1,
     });
     for (target, value) in [(MEMBER, 1), (SITE, 2), (MEMBER, 3)] {
-        deliverer.set_word(target, value, Ticks(0));
+        deliverer.set_word(target, wide(value), Ticks(0));
     }
     assert!(!deliverer.pump(drop).undelivered);
-    deliverer.set_word(SITE, 4, Ticks(0));
-    deliverer.set_word(SITE, 5, Ticks(0));
+    deliverer.set_word(SITE, wide(4), Ticks(0));
+    deliverer.set_word(SITE, wide(5), Ticks(0));
     assert!(deliverer.pump(drop).undelivered, "the ring is full");
     assert_eq!(take(&mut adopter, 8).1, [(MEMBER, 3), (SITE, 2)]);
     assert!(!deliverer.pump(drop).undelivered);
@@ -234,19 +244,19 @@ fn words_set_before_a_snapshot_come_before_it() {
         retired: 1,
     });
     for slot in 0..5 {
-        deliverer.set_word(WordTarget::MemberSlot(slot), 1, Ticks(0));
+        deliverer.set_word(WordTarget::Members(slot), wide(1), Ticks(0));
     }
     assert!(deliverer.publish(Arc::new(()), 1, Ticks(0)).is_none());
     let mut seen = 0;
     while adopter.generation() == 0 {
         // Words set later, and newer values, must not hold it up.
-        deliverer.set_word(WordTarget::MemberSlot(99), 2, Ticks(0));
-        deliverer.set_word(WordTarget::MemberSlot(4), 3, Ticks(0));
+        deliverer.set_word(WordTarget::Members(99), wide(2), Ticks(0));
+        deliverer.set_word(WordTarget::Members(4), wide(3), Ticks(0));
         deliverer.pump(drop);
         let (taken, words) = take(&mut adopter, 1);
         seen += words
             .iter()
-            .filter(|(target, _)| *target != WordTarget::MemberSlot(99))
+            .filter(|(target, _)| *target != WordTarget::Members(99))
             .count();
         assert_eq!(taken.adopted.is_some(), seen == 5, "after {seen} of 5");
         assert!(seen <= 5);
@@ -331,8 +341,8 @@ enum Step {
 
 fn any_step() -> impl Strategy<Value = Step> {
     let target = prop_oneof![
-        (0..3_u32).prop_map(WordTarget::MemberSlot),
-        (0..2_u16).prop_map(WordTarget::Site)
+        (0..3_u32).prop_map(WordTarget::Members),
+        (0..2_u32).prop_map(WordTarget::Sites)
     ];
     prop_oneof![
         2 => Just(Step::Publish),
@@ -374,7 +384,7 @@ proptest! {
                 }
                 Step::SetWord(target) => {
                     set.insert(target, clock);
-                    deliverer.set_word(target, clock as u8, Ticks(clock));
+                    deliverer.set_word(target, wide(clock as u8), Ticks(clock));
                 }
                 Step::Pump => {
                     deliverer.pump(drop);
@@ -385,7 +395,7 @@ proptest! {
                     let taken = as_worker(|| adopter.take(words_max, |word| arrived.push(word)));
                     prop_assert!(arrived.len() <= words_max as usize);
                     for word in arrived {
-                        prop_assert_eq!(word.value, word.published_at.0 as u8);
+                        prop_assert_eq!(small(word.value), word.published_at.0 as u8);
                         let older = known.insert(word.target, word.published_at.0);
                         prop_assert!(older.is_none_or(|older| older < word.published_at.0), "went back in time");
                     }
@@ -420,10 +430,10 @@ fn work(mut link: WorkerLink<Probe>) -> (WorkerLink<Probe>, [u8; 16]) {
     let mut turn = |link: &mut WorkerLink<Probe>| {
         let taken = as_worker(|| {
             link.take(WORDS_PER_TURN, Ticks::now(), |target, value| {
-                let WordTarget::MemberSlot(slot) = target else {
+                let WordTarget::Members(slot) = target else {
                     return;
                 };
-                values[slot as usize] = value;
+                values[slot as usize] = small(value);
             })
         });
         if let Some(snapshot) = link.tables.current() {
@@ -455,7 +465,7 @@ fn a_hundred_thousand_swaps_between_two_threads() {
         last[slot] = (generation / 16) as u8;
         control
             .delivery
-            .set_word(WordTarget::MemberSlot(slot as u32), last[slot], Ticks::now());
+            .set_word(WordTarget::Members(slot as u32), wide(last[slot]), Ticks::now());
         drop(
             control
                 .delivery

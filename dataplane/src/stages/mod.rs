@@ -12,9 +12,9 @@
 )]
 
 pub mod classify;
+pub mod dns_answer;
 pub mod neighbour;
 pub mod punt;
-pub mod dns_answer;
 pub mod reply;
 #[cfg(test)]
 pub(crate) mod testkit;

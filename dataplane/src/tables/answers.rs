@@ -7,8 +7,8 @@
 //! fix-ups are shifted by the difference.
 
 use crate::mmap::Table;
-use std::io;
 use crate::wire::dns;
+use std::io;
 
 /// The fixed part of a blob. 16 bytes, followed by the sections, then by the fix-ups (two bytes each,
 /// little-endian: offset of a pointer in the sections).
@@ -107,8 +107,15 @@ impl<'a> Blob<'a> {
     /// Offsets of the pointers to shift, in the sections.
     pub fn fixups(&self) -> impl Iterator<Item = usize> + 'a {
         let start = self.head.len();
-        let bytes = self.data.get(start..start + self.head.fixups as usize * 2).unwrap_or(&[]);
-        bytes.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b) as usize)
+        let bytes = self
+            .data
+            .get(start..start + self.head.fixups as usize * 2)
+            .unwrap_or(&[]);
+        bytes
+            .as_chunks::<2>()
+            .0
+            .iter()
+            .map(|b| u16::from_le_bytes(*b) as usize)
     }
 }
 
@@ -123,7 +130,10 @@ impl Answers {
     #[inline(always)]
     pub fn blob(&self, at: u32) -> Option<Blob<'_>> {
         let (head, data) = self.arena.get(at as usize..)?.split_first_chunk::<HEAD_LEN>()?;
-        Some(Blob { head: Head::read(head), data })
+        Some(Blob {
+            head: Head::read(head),
+            data,
+        })
     }
 
     /// Asks for the first cache line of a blob.
@@ -161,7 +171,10 @@ impl AnswersBuilder {
     pub fn add(&mut self, blob: &BlobBuilder) -> Option<u32> {
         self.arena.resize(self.arena.len().next_multiple_of(ALIGN), 0);
         let at = u32::try_from(self.arena.len()).ok()?;
-        let head = Head { fixups: blob.fixups.len() as u16, ..blob.head };
+        let head = Head {
+            fixups: blob.fixups.len() as u16,
+            ..blob.head
+        };
         self.arena.extend_from_slice(&head.write());
         self.arena.extend_from_slice(&blob.data);
         for at in &blob.fixups {
@@ -176,7 +189,9 @@ impl AnswersBuilder {
     /// When the kernel has no memory.
     pub fn build(mut self) -> io::Result<Answers> {
         self.arena.resize(self.arena.len() + SLACK, 0);
-        Ok(Answers { arena: Table::from_vec(self.arena)? })
+        Ok(Answers {
+            arena: Table::from_vec(self.arena)?,
+        })
     }
 }
 
@@ -235,7 +250,10 @@ impl BlobBuilder {
 
     fn empty(question: &[u8], suffix: bool) -> Self {
         Self {
-            head: Head { name_len: question.len() as u8, ..Head::default() },
+            head: Head {
+                name_len: question.len() as u8,
+                ..Head::default()
+            },
             data: Vec::new(),
             fixups: Vec::new(),
             targets: Vec::new(),
@@ -287,7 +305,8 @@ impl BlobBuilder {
             let suffix = name.get(at as usize..).unwrap_or(&[]);
             let lowered = suffix.to_ascii_lowercase();
             if let Some(&(_, target)) = self.targets.iter().find(|(n, _)| *n == lowered) {
-                self.data.extend_from_slice(name.get(..at as usize).unwrap_or(&[]));
+                self.data
+                    .extend_from_slice(name.get(..at as usize).unwrap_or(&[]));
                 if target as usize > dns::HEADER_LEN || self.suffix {
                     self.fixups.push(self.data.len() as u16);
                 }
@@ -317,10 +336,18 @@ impl BlobBuilder {
     ///
     /// # Errors
     /// [`TooLong`] when the sections no longer fit a message.
-    pub fn record(&mut self, section: Section, owner: &[u8], rtype: u16, ttl: u32, rdata: &[u8]) -> Result<(), TooLong> {
+    pub fn record(
+        &mut self,
+        section: Section,
+        owner: &[u8],
+        rtype: u16,
+        ttl: u32,
+        rdata: &[u8],
+    ) -> Result<(), TooLong> {
         let start = self.data.len();
         if !self.suffix && owner.eq_ignore_ascii_case(&self.question) {
-            self.data.extend_from_slice(&(0xc000 | dns::HEADER_LEN as u16).to_be_bytes());
+            self.data
+                .extend_from_slice(&(0xc000 | dns::HEADER_LEN as u16).to_be_bytes());
         } else {
             self.put_name(owner);
         }

@@ -32,7 +32,9 @@ impl Cell {
     const BLOCK: u32 = 1 << 31;
 
     fn leaf(class: Class) -> Self {
-        Self { word: class.id as u32 | (class.depth as u32) << 16 }
+        Self {
+            word: class.id as u32 | (class.depth as u32) << 16,
+        }
     }
 
     #[inline(always)]
@@ -42,7 +44,10 @@ impl Cell {
 
     #[inline(always)]
     fn as_class(self) -> Class {
-        Class { id: self.word as u16, depth: (self.word >> 16) as u8 }
+        Class {
+            id: self.word as u16,
+            depth: (self.word >> 16) as u8,
+        }
     }
 }
 
@@ -66,7 +71,11 @@ impl Trie {
     /// `address` is left-aligned in 128 bits.
     #[inline(always)]
     fn find(&self, address: u128) -> Class {
-        let mut cell = self.cells.get((address >> 112) as usize).copied().unwrap_or_default();
+        let mut cell = self
+            .cells
+            .get((address >> 112) as usize)
+            .copied()
+            .unwrap_or_default();
         let mut rest = address << 16;
         // Each turn consumes 8 bits; the builder makes no block deeper than the address.
         for _ in 0..14 {
@@ -101,12 +110,20 @@ pub struct Prefix {
 impl Prefix {
     /// An IPv4 prefix.
     pub fn v4(address: [u8; 4], len: u8, class: u16) -> Self {
-        Self { address: (u32::from_be_bytes(address) as u128) << 96, len, class }
+        Self {
+            address: (u32::from_be_bytes(address) as u128) << 96,
+            len,
+            class,
+        }
     }
 
     /// An IPv6 prefix.
     pub fn v6(address: [u8; 16], len: u8, class: u16) -> Self {
-        Self { address: u128::from_be_bytes(address), len, class }
+        Self {
+            address: u128::from_be_bytes(address),
+            len,
+            class,
+        }
     }
 }
 
@@ -117,7 +134,11 @@ impl Classes {
     /// # Errors
     /// When the kernel has no memory.
     pub fn build(v4: Vec<Prefix>, v6: Vec<Prefix>, count: u32) -> io::Result<Self> {
-        Ok(Self { v4: build_trie(v4, 32)?, v6: build_trie(v6, 128)?, count })
+        Ok(Self {
+            v4: build_trie(v4, 32)?,
+            v6: build_trie(v6, 128)?,
+            count,
+        })
     }
 
     /// Number of classes, class 0 with it.
@@ -165,7 +186,12 @@ impl Binary {
             for depth in 0..prefix.len {
                 let bit = (prefix.address >> (127 - depth as u32)) as usize & 1;
                 let next = nodes.len() as u32;
-                let Some(child) = nodes.get_mut(at).and_then(|n: &mut ([u32; 2], _)| n.0.get_mut(bit)) else { break };
+                let Some(child) = nodes
+                    .get_mut(at)
+                    .and_then(|n: &mut ([u32; 2], _)| n.0.get_mut(bit))
+                else {
+                    break;
+                };
                 if *child == 0 {
                     *child = next;
                     at = next as usize;
@@ -198,7 +224,11 @@ impl Binary {
             };
             let [left, right] = children;
             let (left, right) = (side(left), side(right));
-            if left.is_some() && left == right { left } else { None }
+            if left.is_some() && left == right {
+                left
+            } else {
+                None
+            }
         };
         if let Some(node) = self.nodes.get_mut(at) {
             match uniform {
@@ -221,17 +251,25 @@ impl Binary {
     fn at(&self, index: usize, depth: u8) -> At {
         match self.nodes.get(index) {
             Some((children, _)) if *children != [0, 0] => At::Node(index),
-            Some((_, class)) => At::Leaf(Class { id: class.unwrap_or(0), depth }),
+            Some((_, class)) => At::Leaf(Class {
+                id: class.unwrap_or(0),
+                depth,
+            }),
             None => At::Leaf(Class::default()),
         }
     }
 
     fn child(&self, index: usize, bit: usize, depth: u8) -> At {
-        let Some((children, class)) = self.nodes.get(index) else { return At::Leaf(Class::default()) };
+        let Some((children, class)) = self.nodes.get(index) else {
+            return At::Leaf(Class::default());
+        };
         match children.get(bit) {
             Some(&child) if child != 0 => self.at(child as usize, depth),
             // No node on this side: the whole half has the class pushed down.
-            _ => At::Leaf(Class { id: class.unwrap_or(0), depth }),
+            _ => At::Leaf(Class {
+                id: class.unwrap_or(0),
+                depth,
+            }),
         }
     }
 
@@ -272,13 +310,17 @@ fn build_trie(prefixes: Vec<Prefix>, bits: u8) -> io::Result<Trie> {
     while let Some((cell, node, depth)) = open.pop() {
         let block = (cells.len() - ROOT_LEN) / BLOCK_LEN;
         if let Some(cell) = cells.get_mut(cell) {
-            *cell = Cell { word: Cell::BLOCK | block as u32 };
+            *cell = Cell {
+                word: Cell::BLOCK | block as u32,
+            };
         }
         for at in binary.expand(At::Node(node), depth, 8) {
             place(&mut cells, &mut open, at, depth + 8);
         }
     }
-    Ok(Trie { cells: Table::from_vec(cells)? })
+    Ok(Trie {
+        cells: Table::from_vec(cells)?,
+    })
 }
 
 #[cfg(test)]
@@ -317,16 +359,31 @@ mod tests {
     fn halves_of_one_class_are_one_scope() {
         // 10.0.0.0/9 and 10.128.0.0/9 of one class are as wide as 10.0.0.0/8.
         let p = vec![Prefix::v4([10, 0, 0, 0], 9, 3), Prefix::v4([10, 128, 0, 0], 9, 3)];
-        assert_eq!(Classes::build(p, vec![], 4).unwrap().find_v4([10, 200, 1, 1]), Class { id: 3, depth: 8 });
+        assert_eq!(
+            Classes::build(p, vec![], 4).unwrap().find_v4([10, 200, 1, 1]),
+            Class { id: 3, depth: 8 }
+        );
     }
 
     fn prefixes(bits: u8) -> impl Strategy<Value = Vec<Prefix>> {
         // Few distinct leading bytes, so that prefixes nest.
-        let one = (proptest::collection::vec(prop_oneof![Just(0u8), Just(10), Just(0xff), any::<u8>()], 16), 0..=bits, 1u16..5)
+        let one = (
+            proptest::collection::vec(prop_oneof![Just(0u8), Just(10), Just(0xff), any::<u8>()], 16),
+            0..=bits,
+            1u16..5,
+        )
             .prop_map(move |(bytes, len, class)| {
                 let address = u128::from_be_bytes(bytes.try_into().unwrap());
-                let keep = if len == 0 { 0 } else { u128::MAX << (128 - len as u32) };
-                Prefix { address: address & keep, len, class }
+                let keep = if len == 0 {
+                    0
+                } else {
+                    u128::MAX << (128 - len as u32)
+                };
+                Prefix {
+                    address: address & keep,
+                    len,
+                    class,
+                }
             });
         proptest::collection::vec(one, 0..24)
     }

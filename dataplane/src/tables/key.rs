@@ -15,7 +15,10 @@ pub struct Key {
 
 impl Default for Key {
     fn default() -> Self {
-        Self { bytes: [0; dns::NAME_ROOM], len: 0 }
+        Self {
+            bytes: [0; dns::NAME_ROOM],
+            len: 0,
+        }
     }
 }
 
@@ -40,7 +43,10 @@ static MASKS: [u8; 64] = {
 /// `block`, lower-cased, with everything from byte `len` on zeroed.
 #[inline(always)]
 fn lower_block(block: &Block, len: usize) -> Block {
-    let keep = MASKS.get(32 - len.min(32)..).and_then(|m| m.first_chunk::<32>()).unwrap_or(&[0; 32]);
+    let keep = MASKS
+        .get(32 - len.min(32)..)
+        .and_then(|m| m.first_chunk::<32>())
+        .unwrap_or(&[0; 32]);
     let mut out = [0; 32];
     for ((out, &byte), &mask) in out.iter_mut().zip(block).zip(keep) {
         *out = dns::lower(byte) & mask;

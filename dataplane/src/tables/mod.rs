@@ -4,7 +4,12 @@
 //! Control builds these with the builders beside each table (which allocate) and hands whole
 //! snapshots over the ring; workers only read. Every look-up costs a constant.
 
-#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
 
 pub mod addresses;
 pub mod answers;
@@ -40,7 +45,11 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { udp_size_max: 1232, nsid: Vec::new(), ecs: true }
+        Self {
+            udp_size_max: 1232,
+            nsid: Vec::new(),
+            ecs: true,
+        }
     }
 }
 

@@ -5,13 +5,13 @@
 //! that "exists" is monotone along a name's labels and the closest encloser is a binary search over
 //! at most the depth of the deepest name. Names below a zone cut are left out.
 
-use super::key::{Block, Key};
 use super::NONE;
+use super::key::{Block, Key};
 use crate::arch;
 use crate::mmap::Table;
-use std::io;
 use crate::wire::dns;
 use crate::zeroable;
+use std::io;
 
 /// A hash slot. 16 bytes, four a cache line; the service and policy stand here so that what the
 /// answer needs can be prefetched one step earlier.
@@ -56,7 +56,13 @@ impl Entry {
 
     /// A static record set.
     pub fn fixed(rtype: u16, rcode: u8, blob: u32) -> Self {
-        Self { rtype, rcode, blob, service: NONE, ..Self::default() }
+        Self {
+            rtype,
+            rcode,
+            blob,
+            service: NONE,
+            ..Self::default()
+        }
     }
 
     /// The same with flags set.
@@ -66,7 +72,12 @@ impl Entry {
 
     /// The same with a service's addresses appended, owned by the name at `owner` in the blob's data.
     pub fn with_service(self, service: u32, owner: u16) -> Self {
-        Self { service, owner, flags: self.flags | Self::SERVICE, ..self }
+        Self {
+            service,
+            owner,
+            flags: self.flags | Self::SERVICE,
+            ..self
+        }
     }
 }
 
@@ -88,9 +99,32 @@ pub struct Node {
     first: Entry,
 }
 
-zeroable!(Slot { tag, node, service, policy });
-zeroable!(Entry { rtype, rcode, flags, blob, service, owner, pad });
-zeroable!(Node { name, long, entries, zone, len, flags, count, pad, first });
+zeroable!(Slot {
+    tag,
+    node,
+    service,
+    policy
+});
+zeroable!(Entry {
+    rtype,
+    rcode,
+    flags,
+    blob,
+    service,
+    owner,
+    pad
+});
+zeroable!(Node {
+    name,
+    long,
+    entries,
+    zone,
+    len,
+    flags,
+    count,
+    pad,
+    first
+});
 
 const _: () = assert!(size_of::<Slot>() == 16 && size_of::<Entry>() == 16 && size_of::<Node>() == 64);
 
@@ -346,7 +380,9 @@ impl Names {
     fn find_suffix(&self, name: &[u8]) -> Option<Found> {
         let (first, tail) = name.split_at_checked(32).unwrap_or((name, &[]));
         self.probe(self.hash.name(name), |node| {
-            let Some(node) = self.nodes.get(node as usize) else { return false };
+            let Some(node) = self.nodes.get(node as usize) else {
+                return false;
+            };
             node.len as usize == name.len()
                 && node.name.get(..first.len()) == Some(first)
                 && (tail.is_empty() || self.long_tail(node).and_then(|t| t.get(..tail.len())) == Some(tail))
@@ -391,14 +427,7 @@ impl NamesBuilder {
     /// Adds a name with its record sets, the likeliest type first; at most 255 of them. `service` is
     /// (service, policy) where A and AAAA answers are chosen. The caller adds each name once, and
     /// all its ancestors. Names that are not in valid wire form are not added.
-    pub fn add(
-        &mut self,
-        name: &[u8],
-        zone: u32,
-        flags: u8,
-        entries: &[Entry],
-        service: Option<(u32, u32)>,
-    ) {
+    pub fn add(&mut self, name: &[u8], zone: u32, flags: u8, entries: &[Entry], service: Option<(u32, u32)>) {
         if dns::name_len(name) != Ok(name.len()) {
             debug_assert!(false, "not a whole name in wire form: {name:?}");
             return;
@@ -453,7 +482,12 @@ impl NamesBuilder {
             let mut probes = 1;
             while let Some(slot) = names.slots.get_mut((at & names.mask) as usize) {
                 if slot.node == 0 {
-                    *slot = Slot { tag: (hash >> 32) as u32, node: index as u32 + 1, service, policy };
+                    *slot = Slot {
+                        tag: (hash >> 32) as u32,
+                        node: index as u32 + 1,
+                        service,
+                        policy,
+                    };
                     break;
                 }
                 at = at.wrapping_add(1);

@@ -29,8 +29,22 @@ pub struct Cell {
 }
 
 zeroable!(Policy { cells, flags });
-zeroable!(Group { mask, first, word, site });
-zeroable!(Pool { groups, group_count, fixed, weight_max, answers, flags, ttl, pad });
+zeroable!(Group {
+    mask,
+    first,
+    word,
+    site
+});
+zeroable!(Pool {
+    groups,
+    group_count,
+    fixed,
+    weight_max,
+    answers,
+    flags,
+    ttl,
+    pad
+});
 zeroable!(Service { policy, v4, v6 });
 
 const _: () = assert!(size_of::<Cell>() == 32 && size_of::<Group>() == 16 && size_of::<Pool>() == 32);
@@ -60,7 +74,11 @@ impl Cell {
     #[inline(always)]
     pub fn ranked(&self) -> impl Iterator<Item = (u8, bool)> + '_ {
         let len = 32 - self.ends.leading_zeros() as usize;
-        self.order.iter().take(len).enumerate().map(|(i, &site)| (site, self.ends >> i & 1 == 1))
+        self.order
+            .iter()
+            .take(len)
+            .enumerate()
+            .map(|(i, &site)| (site, self.ends >> i & 1 == 1))
     }
 }
 
@@ -128,7 +146,16 @@ impl Pool {
 
 impl Default for Pool {
     fn default() -> Self {
-        Self { groups: 0, group_count: 0, fixed: NONE, weight_max: 0, answers: 1, flags: 0, ttl: 0, pad: [0; 3] }
+        Self {
+            groups: 0,
+            group_count: 0,
+            fixed: NONE,
+            weight_max: 0,
+            answers: 1,
+            flags: 0,
+            ttl: 0,
+            pad: [0; 3],
+        }
     }
 }
 
@@ -187,7 +214,11 @@ impl Plans {
     /// The cell of a policy for a class.
     #[inline(always)]
     pub fn cell(&self, policy: &Policy, class: u16) -> Option<&Cell> {
-        let class = if policy.flags & Policy::BY_CLASS != 0 { class as u32 } else { 0 };
+        let class = if policy.flags & Policy::BY_CLASS != 0 {
+            class as u32
+        } else {
+            0
+        };
         let at = (policy.cells + class) as usize;
         self.pages.get(at / PAGE_CELLS)?.get(at % PAGE_CELLS)
     }
@@ -204,7 +235,9 @@ impl Plans {
     #[inline(always)]
     pub fn groups(&self, pool: &Pool) -> &[Group] {
         let start = pool.groups as usize;
-        self.groups.get(start..start + pool.group_count as usize).unwrap_or(&[])
+        self.groups
+            .get(start..start + pool.group_count as usize)
+            .unwrap_or(&[])
     }
 }
 
@@ -248,7 +281,13 @@ mod tests {
     #[test]
     fn records_are_rfc_1035() {
         // Owner pointer to offset 12, type A, class IN, TTL 30, RDLENGTH 4.
-        assert_eq!(record_a(30, [192, 0, 2, 1]), [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 30, 0, 4, 192, 0, 2, 1]);
-        assert_eq!(record_aaaa(1, [0xfe; 16])[..12], [0xc0, 12, 0, 28, 0, 1, 0, 0, 0, 1, 0, 16]);
+        assert_eq!(
+            record_a(30, [192, 0, 2, 1]),
+            [0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 30, 0, 4, 192, 0, 2, 1]
+        );
+        assert_eq!(
+            record_aaaa(1, [0xfe; 16])[..12],
+            [0xc0, 12, 0, 28, 0, 1, 0, 0, 0, 1, 0, 16]
+        );
     }
 }

@@ -65,6 +65,8 @@ impl Words {
     /// Whether a site may be given.
     #[inline(always)]
     pub fn site(&self, site: u16) -> bool {
-        self.sites.get(site as usize / 64).is_none_or(|word| word >> (site % 64) & 1 == 1)
+        self.sites
+            .get(site as usize / 64)
+            .is_none_or(|word| word >> (site % 64) & 1 == 1)
     }
 }

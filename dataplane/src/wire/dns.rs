@@ -202,7 +202,10 @@ impl Record {
 /// [`BadName`] when it is cut or its owner cannot be skipped.
 pub fn next_record(message: &[u8], at: usize) -> Result<Record, BadName> {
     let fixed = skip_name(message, at)?;
-    let b = message.get(fixed..).and_then(|b| b.first_chunk::<10>()).ok_or(BadName)?;
+    let b = message
+        .get(fixed..)
+        .and_then(|b| b.first_chunk::<10>())
+        .ok_or(BadName)?;
     let [t0, t1, c0, c1, l0, l1, l2, l3, d0, d1] = *b;
     let record = Record {
         owner: at,

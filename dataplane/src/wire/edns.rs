@@ -109,7 +109,11 @@ pub fn parse_subnet(data: &[u8]) -> Result<ClientSubnet, BadEdns> {
     if scope != 0 || source > bits_max || address.len() != (source as usize).div_ceil(8) {
         return Err(BadEdns);
     }
-    let mut out = ClientSubnet { family: family as u8, source, address: [0; 16] };
+    let mut out = ClientSubnet {
+        family: family as u8,
+        source,
+        address: [0; 16],
+    };
     for (to, from) in out.address.iter_mut().zip(address) {
         *to = *from;
     }
@@ -151,7 +155,9 @@ pub fn put_subnet(message: &mut [u8], opt: usize, at: usize, subnet: &ClientSubn
 /// Returns the offset behind it; without room nothing is written and `at` returned.
 pub fn put_option(message: &mut [u8], opt: usize, at: usize, code: u16, data: &[u8]) -> usize {
     let len = 4 + data.len();
-    let Some(to) = message.get_mut(at..at + len) else { return at };
+    let Some(to) = message.get_mut(at..at + len) else {
+        return at;
+    };
     let (head, body) = to.split_at_mut(4);
     let [c0, c1] = code.to_be_bytes();
     let [l0, l1] = (data.len() as u16).to_be_bytes();
@@ -171,7 +177,10 @@ mod tests {
     fn subnet_of_rfc_7871() {
         // 192.0.2.0/24 as a query carries it: family 1, source 24, scope 0, three octets.
         let ok = parse_subnet(&[0, 1, 24, 0, 192, 0, 2]).unwrap();
-        assert_eq!((ok.family, ok.source, &ok.address[..4]), (1, 24, &[192, 0, 2, 0][..]));
+        assert_eq!(
+            (ok.family, ok.source, &ok.address[..4]),
+            (1, 24, &[192, 0, 2, 0][..])
+        );
         for (what, bad) in [
             ("short", &[0, 1, 24][..]),
             ("scope set", &[0, 1, 24, 24, 192, 0, 2]),
@@ -195,12 +204,19 @@ mod tests {
         assert_eq!(parse(1232, 0, &[0, 3, 0, 0]).map(|e| e.nsid), Ok(true));
         assert_eq!(parse(1232, 0, &[0, 3, 0]), Err(BadEdns));
         assert_eq!(parse(1232, 0, &[0, 99, 0, 2, 1]), Err(BadEdns));
-        assert_eq!(parse(1232, 0x8000, &[0, 99, 0, 1, 1]).map(|e| e.dnssec_ok), Ok(true));
+        assert_eq!(
+            parse(1232, 0x8000, &[0, 99, 0, 1, 1]).map(|e| e.dnssec_ok),
+            Ok(true)
+        );
         // RFC 7873 section 4: 8 bytes, or 16 to 40.
         for len in 0..=48usize {
             let mut opt = vec![0, 10, 0, len as u8];
             opt.extend(vec![7; len]);
-            assert_eq!(parse(1232, 0, &opt).is_ok(), len == 8 || (16..=40).contains(&len), "{len}");
+            assert_eq!(
+                parse(1232, 0, &opt).is_ok(),
+                len == 8 || (16..=40).contains(&len),
+                "{len}"
+            );
         }
     }
 

@@ -46,7 +46,11 @@ impl Candidates {
 impl Chooser {
     /// A chooser whose draws follow from `seed`.
     pub fn new(seed: u64) -> Self {
-        let mut chooser = Self { words: Words::default(), rotors: vec![0; ROTORS].into(), random: seed };
+        let mut chooser = Self {
+            words: Words::default(),
+            rotors: vec![0; ROTORS].into(),
+            random: seed,
+        };
         // Workers start at different places, so that together they do not start every pool at its first member.
         for i in 0..ROTORS {
             let start = chooser.random() >> 40;
@@ -83,19 +87,31 @@ impl Chooser {
         weights: &[u16],
         trace: &mut T,
     ) -> Chosen {
-        let mut chosen = Chosen { members: [0; ANSWERS_MAX], count: 0, all_down: false };
-        let Some(pool) = plans.pools.get(index as usize) else { return chosen };
+        let mut chosen = Chosen {
+            members: [0; ANSWERS_MAX],
+            count: 0,
+            all_down: false,
+        };
+        let Some(pool) = plans.pools.get(index as usize) else {
+            return chosen;
+        };
         let groups = plans.groups(pool);
         let mut candidates = [Candidates::default(); RANKED_MAX];
         let words = &self.words;
         let mut found = first_tier(cell, groups, &mut candidates, trace, |group| {
-            let up = if any_health { u64::MAX } else { words.up(group.word) };
+            let up = if any_health {
+                u64::MAX
+            } else {
+                words.up(group.word)
+            };
             (words.site(group.site), up)
         });
         if found.total == 0 {
             chosen.all_down = true;
             trace.event(Event::AllDown);
-            found = first_tier(cell, groups, &mut candidates, trace, |g| (true, words.fallback(g.word)));
+            found = first_tier(cell, groups, &mut candidates, trace, |g| {
+                (true, words.fallback(g.word))
+            });
         }
         if found.total == 0 {
             return chosen;
@@ -114,8 +130,17 @@ impl Chooser {
 
     /// Round robin: the next `answers` candidates in order, starting where the last answer ended.
     #[inline(always)]
-    fn in_turn(&mut self, candidates: &[Candidates], total: u32, pool: u32, answers: u8, chosen: &mut Chosen) {
-        let Some(rotor) = self.rotors.get_mut(pool as usize % ROTORS) else { return };
+    fn in_turn(
+        &mut self,
+        candidates: &[Candidates],
+        total: u32,
+        pool: u32,
+        answers: u8,
+        chosen: &mut Chosen,
+    ) {
+        let Some(rotor) = self.rotors.get_mut(pool as usize % ROTORS) else {
+            return;
+        };
         let count = (answers as u32).min(total);
         let mut skip = if *rotor < total { *rotor } else { *rotor % total };
         let next = skip + count;
@@ -199,7 +224,9 @@ impl Chooser {
 /// Every candidate: (group, bit, member).
 fn members(candidates: &[Candidates]) -> impl Iterator<Item = (usize, u32, u32)> + '_ {
     candidates.iter().enumerate().flat_map(|(i, group)| {
-        (0..64).filter(move |bit| group.mask >> bit & 1 == 1).map(move |bit| (i, bit, group.member(bit)))
+        (0..64)
+            .filter(move |bit| group.mask >> bit & 1 == 1)
+            .map(move |bit| (i, bit, group.member(bit)))
     })
 }
 
@@ -239,11 +266,19 @@ fn first_tier<T: Trace>(
         if let Some(group) = groups.get(site as usize) {
             let (site_up, up) = state(group);
             let mask = if site_up { up & group.mask } else { 0 };
-            trace.event(Event::Candidates { tier, site, site_up, up: (up & group.mask) >> shift(group) });
+            trace.event(Event::Candidates {
+                tier,
+                site,
+                site_up,
+                up: (up & group.mask) >> shift(group),
+            });
             if mask != 0
                 && let Some(slot) = candidates.get_mut(found.groups)
             {
-                *slot = Candidates { mask, base: group.first.wrapping_sub(shift(group)) };
+                *slot = Candidates {
+                    mask,
+                    base: group.first.wrapping_sub(shift(group)),
+                };
                 found.groups += 1;
                 found.total += mask.count_ones();
             }

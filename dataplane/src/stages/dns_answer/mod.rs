@@ -63,7 +63,9 @@ pub enum Transport {
 impl Engine {
     /// An engine whose draws follow from `seed`.
     pub fn new(seed: u64) -> Self {
-        Self { chooser: Chooser::new(seed) }
+        Self {
+            chooser: Chooser::new(seed),
+        }
     }
 
     /// The step between the halves: the name's slot and the client's class, and prefetches of what they
@@ -104,7 +106,9 @@ impl Engine {
             Status::Error(rcode) => return error(snapshot, q, buffer, transport, rcode),
         }
         trace.event(Event::Question { rtype: q.qtype });
-        let found = q.candidate.and_then(|c| snapshot.names.confirm(c, q.hash, &q.key));
+        let found = q
+            .candidate
+            .and_then(|c| snapshot.names.confirm(c, q.hash, &q.key));
         match found {
             Some(found) => self.at_node(snapshot, q, buffer, transport, found, false, trace),
             None => self.missing(snapshot, q, buffer, transport, trace),
@@ -178,7 +182,10 @@ impl Engine {
         if node.has(Node::OUTSIDE) {
             return error(snapshot, q, buffer, transport, rcode::REFUSED as u16);
         }
-        trace.event(Event::Name { node: found.node, zone: node.zone });
+        trace.event(Event::Name {
+            node: found.node,
+            zone: node.zone,
+        });
         if found.service != NONE && matches!(q.qtype, rtype::A | rtype::AAAA) {
             if wildcard || q.candidate != Some(found) {
                 q.class = class_of(snapshot, q.client);
@@ -222,7 +229,12 @@ impl Engine {
         trace: &mut T,
     ) -> Outcome {
         let plans = &snapshot.plans;
-        let Some(&Service { policy: policy_index, v4, v6 }) = plans.service(service) else {
+        let Some(&Service {
+            policy: policy_index,
+            v4,
+            v6,
+        }) = plans.service(service)
+        else {
             return reply.finish(rcode::SERVFAIL as u16, 0, None, Counter::DnsServfail);
         };
         let pool = if q.qtype == rtype::A { v4 } else { v6 };
@@ -230,13 +242,22 @@ impl Engine {
             return reply.finish(rcode::SERVFAIL as u16, 0, None, Counter::DnsServfail);
         };
         let by_class = policy.flags & Policy::BY_CLASS != 0;
-        trace.event(Event::Client { service, policy: policy_index, class: q.class, subnet: q.by_subnet });
+        trace.event(Event::Client {
+            service,
+            policy: policy_index,
+            class: q.class,
+            subnet: q.by_subnet,
+        });
         let scope = if by_class && q.by_subnet { q.class.depth } else { 0 };
         if pool != NONE
             && let Some(cell) = plans.cell(policy, q.class.id)
         {
             trace.event(Event::Ranked(*cell));
-            let weights = if q.qtype == rtype::A { &plans.weights_a } else { &plans.weights_aaaa };
+            let weights = if q.qtype == rtype::A {
+                &plans.weights_a
+            } else {
+                &plans.weights_aaaa
+            };
             let any_health = policy.flags & Policy::ANY_HEALTH != 0;
             let chosen = self.chooser.choose(plans, pool, cell, any_health, weights, trace);
             reply.all_down(chosen.all_down);
@@ -244,7 +265,10 @@ impl Engine {
                 let at = member as usize;
                 match q.qtype {
                     rtype::A => plans.records_a.get(at).map(|record| reply.record(record, owner)),
-                    _ => plans.records_aaaa.get(at).map(|record| reply.record(record, owner)),
+                    _ => plans
+                        .records_aaaa
+                        .get(at)
+                        .map(|record| reply.record(record, owner)),
                 };
             }
             if chosen.count == 0
@@ -311,7 +335,11 @@ fn negative(
         return reply.finish(rcode::SERVFAIL as u16, 0, None, Counter::DnsServfail);
     };
     reply.blob(&blob);
-    let counter = if code == rcode::NXDOMAIN { Counter::DnsNxdomain } else { Counter::DnsNodata };
+    let counter = if code == rcode::NXDOMAIN {
+        Counter::DnsNxdomain
+    } else {
+        Counter::DnsNodata
+    };
     reply.finish(code as u16, flags::AA, Some(0), counter)
 }
 
@@ -319,7 +347,11 @@ fn negative(
 /// answers for itself.
 #[cold]
 fn any(snapshot: &Snapshot, q: &Located, buffer: &mut [u8], transport: Transport, node: &Node) -> Outcome {
-    if let Some(entry) = snapshot.names.entry(node, rtype::CNAME).filter(|e| e.rtype == rtype::CNAME) {
+    if let Some(entry) = snapshot
+        .names
+        .entry(node, rtype::CNAME)
+        .filter(|e| e.rtype == rtype::CNAME)
+    {
         return fixed(snapshot, q, buffer, transport, entry);
     }
     let mut reply = Reply::start(snapshot, q, buffer, transport);

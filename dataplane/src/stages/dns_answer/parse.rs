@@ -140,8 +140,11 @@ impl Located {
         {
             self.by_subnet = true;
             let [a, b, c, d, ..] = subnet.address;
-            self.client =
-                if subnet.family == 1 { Client::V4([a, b, c, d]) } else { Client::V6(subnet.address) };
+            self.client = if subnet.family == 1 {
+                Client::V4([a, b, c, d])
+            } else {
+                Client::V6(subnet.address)
+            };
         }
         match self.client {
             Client::V4(address) => snapshot.classes.prefetch_v4(address),
@@ -209,7 +212,11 @@ impl Located {
         if qdcount == 0 {
             self.read_records(message, HEADER_LEN, counts);
         }
-        let rcode = if not_implemented { dns::rcode::NOTIMP } else { dns::rcode::FORMERR };
+        let rcode = if not_implemented {
+            dns::rcode::NOTIMP
+        } else {
+            dns::rcode::FORMERR
+        };
         self.status = Status::Error(rcode as u16);
     }
 
@@ -218,13 +225,21 @@ impl Located {
     fn read_records(&mut self, message: &[u8], at: usize, counts: [u16; 3]) -> bool {
         // By far the usual case: one OPT record, right here.
         if counts == [0, 0, 1]
-            && let Some(b) = message.get(at..).and_then(|m| m.first_chunk::<{ edns::OPT_LEN }>())
+            && let Some(b) = message
+                .get(at..)
+                .and_then(|m| m.first_chunk::<{ edns::OPT_LEN }>())
             && let [0, 0, 41, s0, s1, t0, t1, t2, t3, l0, l1] = *b
         {
             let start = at + edns::OPT_LEN;
             let end = start + u16::from_be_bytes([l0, l1]) as usize;
-            let Some(rdata) = message.get(start..end) else { return false };
-            return self.read_opt(u16::from_be_bytes([s0, s1]), u32::from_be_bytes([t0, t1, t2, t3]), rdata);
+            let Some(rdata) = message.get(start..end) else {
+                return false;
+            };
+            return self.read_opt(
+                u16::from_be_bytes([s0, s1]),
+                u32::from_be_bytes([t0, t1, t2, t3]),
+                rdata,
+            );
         }
         self.walk_records(message, at, counts)
     }
@@ -248,7 +263,9 @@ impl Located {
         let before = ancount as u32 + nscount as u32;
         // A record is 11 bytes at least, so the message bounds the loop whatever the counts say.
         for i in 0..before + arcount as u32 {
-            let Ok(record) = dns::next_record(message, at) else { return false };
+            let Ok(record) = dns::next_record(message, at) else {
+                return false;
+            };
             at = record.end();
             if record.rtype == rtype::OPT {
                 let root = message.get(record.owner) == Some(&0);

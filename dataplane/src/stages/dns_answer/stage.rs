@@ -23,13 +23,18 @@ pub struct DnsAnswer {
 impl DnsAnswer {
     /// The stage of one worker; its draws follow from `seed`.
     pub fn new(seed: u64) -> Self {
-        Self { engine: Engine::new(seed), located: Box::new([Located::default(); BURST_MAX]) }
+        Self {
+            engine: Engine::new(seed),
+            located: Box::new([Located::default(); BURST_MAX]),
+        }
     }
 
     /// First pass over packet `i` of the lane: reads the query.
     #[inline(always)]
     pub fn locate(&mut self, i: usize, snapshot: &Snapshot, window: &Window, layers: &Layers) {
-        let Some(located) = self.located.get_mut(i) else { return };
+        let Some(located) = self.located.get_mut(i) else {
+            return;
+        };
         let start = layers.l4 as usize + udp::HEADER_LEN;
         let message = window.get(start..).unwrap_or(&[]);
         let len = (layers.end as usize).saturating_sub(start);
@@ -61,9 +66,17 @@ impl DnsAnswer {
         let start = layers.l4 as usize + udp::HEADER_LEN;
         let query_len = (layers.end as usize).saturating_sub(start);
         let message = window.get_mut(start..).unwrap_or(&mut []);
-        match self.engine.answer(snapshot, located, message, Transport::Udp, &mut Silent) {
+        match self
+            .engine
+            .answer(snapshot, located, message, Transport::Udp, &mut Silent)
+        {
             Outcome::Drop(reason) => (Verdict::Drop(reason), 0),
-            Outcome::Reply { len, counter, truncated, all_down } => {
+            Outcome::Reply {
+                len,
+                counter,
+                truncated,
+                all_down,
+            } => {
                 let Some(frame) = reply::finish_udp(window, layers, len, offload) else {
                     return (Verdict::Drop(Counter::DropOversized), 0);
                 };

@@ -34,7 +34,9 @@ impl<'a> Reply<'a> {
         transport: Transport,
     ) -> Self {
         let size = match transport {
-            Transport::Udp if q.has_opt => (q.edns.udp_size.max(512)).min(snapshot.limits.udp_size_max) as usize,
+            Transport::Udp if q.has_opt => {
+                (q.edns.udp_size.max(512)).min(snapshot.limits.udp_size_max) as usize
+            }
             Transport::Udp => 512,
             Transport::Tcp => u16::MAX as usize,
         }
@@ -79,7 +81,11 @@ impl<'a> Reply<'a> {
             self.truncated = true;
             return;
         }
-        if let Some(to) = self.buffer.get_mut(self.at..).and_then(|b| b.first_chunk_mut::<N>()) {
+        if let Some(to) = self
+            .buffer
+            .get_mut(self.at..)
+            .and_then(|b| b.first_chunk_mut::<N>())
+        {
             *to = *record;
             if let Some(pointer) = to.first_chunk_mut::<2>() {
                 *pointer = owner.to_be_bytes();
@@ -132,7 +138,10 @@ impl<'a> Reply<'a> {
         // One small record set is one fixed copy; the arena has slack behind its end, and so has the buffer.
         if len <= 32
             && let Some(from) = data.first_chunk::<32>()
-            && let Some(to) = self.buffer.get_mut(self.at..).and_then(|b| b.first_chunk_mut::<32>())
+            && let Some(to) = self
+                .buffer
+                .get_mut(self.at..)
+                .and_then(|b| b.first_chunk_mut::<32>())
         {
             *to = *from;
             return;
@@ -170,8 +179,7 @@ impl<'a> Reply<'a> {
             let [_, _, f0, f1, counts @ ..] = header;
             let query = u16::from_be_bytes([*f0, *f1]);
             let tc = if self.truncated { flags::TC } else { 0 };
-            let word =
-                query & (flags::OPCODE | flags::RD | flags::CD) | flags::QR | aa | tc | (code & 0xf);
+            let word = query & (flags::OPCODE | flags::RD | flags::CD) | flags::QR | aa | tc | (code & 0xf);
             [*f0, *f1] = word.to_be_bytes();
             let all = (has_question as u64) << 48
                 | (self.ancount as u64) << 32
@@ -179,14 +187,25 @@ impl<'a> Reply<'a> {
                 | self.arcount as u64;
             *counts = all.to_be_bytes();
         }
-        Outcome::Reply { len: self.at, counter, truncated: self.truncated, all_down: self.all_down }
+        Outcome::Reply {
+            len: self.at,
+            counter,
+            truncated: self.truncated,
+            all_down: self.all_down,
+        }
     }
 
     #[inline(always)]
     fn put_opt(&mut self, code_high: u8, scope: Option<u8>) {
         let limits = &self.snapshot.limits;
         let opt = self.at;
-        self.at = edns::put_opt(self.buffer, opt, limits.udp_size_max, code_high, self.q.edns.dnssec_ok);
+        self.at = edns::put_opt(
+            self.buffer,
+            opt,
+            limits.udp_size_max,
+            code_high,
+            self.q.edns.dnssec_ok,
+        );
         if let Some(subnet) = &self.q.edns.subnet
             && let Some(scope) = scope
             && limits.ecs
@@ -202,7 +221,15 @@ impl<'a> Reply<'a> {
 /// Length of the OPT record that the reply will carry at most, bytes.
 #[inline(always)]
 fn opt_len(snapshot: &Snapshot, q: &Located) -> usize {
-    let subnet = q.edns.subnet.as_ref().map_or(0, |s| 8 + (s.source as usize).div_ceil(8));
-    let nsid = if q.edns.nsid && !snapshot.limits.nsid.is_empty() { 4 + snapshot.limits.nsid.len() } else { 0 };
+    let subnet = q
+        .edns
+        .subnet
+        .as_ref()
+        .map_or(0, |s| 8 + (s.source as usize).div_ceil(8));
+    let nsid = if q.edns.nsid && !snapshot.limits.nsid.is_empty() {
+        4 + snapshot.limits.nsid.len()
+    } else {
+        0
+    };
     edns::OPT_LEN + subnet + nsid
 }
