@@ -6,4 +6,5 @@ pub mod config;
 pub mod health;
 pub mod netns;
 pub mod policy;
+pub mod publish;
 mod zones;
