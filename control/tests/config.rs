@@ -388,12 +388,13 @@ fn all_that_is_wrong_is_found_at_once_and_in_order() {
     let toml = GOOD
         .replace("[1]", "\"1\"")
         .replace("wan", "w n")
+        .replace("[\"198.18.0.0/16\"]", "[\"198.18.0.0/16\", \"198.18.0.0/16\"]")
         .replace("seoul-kt\" }", "busan\" }");
     let found = Files::new(&toml, "@ BOGUS\n")
         .load()
-        .expect_err("wrong four times");
+        .expect_err("wrong five times");
     let places: Vec<_> = found.iter().map(|d| (d.line, d.column)).collect();
-    assert_eq!(places, [(2, 9), (4, 8), (18, 46), (1, 3)], "{found}");
+    assert_eq!(places, [(2, 9), (4, 8), (9, 30), (18, 46), (1, 3)], "{found}");
     assert!(found.iter().all(|d| d.severity == Severity::Error));
 }
 
