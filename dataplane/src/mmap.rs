@@ -182,8 +182,7 @@ fn map_aligned(bytes: usize) -> io::Result<NonNull<u8>> {
         return Err(io::Error::last_os_error());
     }
     let raw = NonNull::new(raw.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-    let before = raw.align_offset(HUGE_PAGE);
-    let after = HUGE_PAGE - before;
+    let (before, after) = ends(raw.addr().get());
     // SAFETY: `before` is at most one huge page, and `mapped` is that much more than `bytes`: start,
     // start + bytes and both ends lie inside the mapping made above, on page boundaries, and nothing
     // refers to the ends.
@@ -193,6 +192,13 @@ fn map_aligned(bytes: usize) -> io::Result<NonNull<u8>> {
         unmap(start.add(bytes), after);
         Ok(start)
     }
+}
+
+/// How one huge page too many, in a mapping at `address`, is split so that what lies between is aligned.
+/// Newer kernels align big mappings themselves; 6.1 does not.
+const fn ends(address: usize) -> (usize, usize) {
+    let before = address.wrapping_neg() % HUGE_PAGE;
+    (before, HUGE_PAGE - before)
 }
 
 /// Unmaps; nothing for 0 bytes.
@@ -296,6 +302,13 @@ mod tests {
         table.last_mut().unwrap().key = 7;
         table.populate();
         assert_eq!(table[299_999].key, 7);
+    }
+
+    #[test]
+    fn the_ends_leave_an_aligned_middle() {
+        assert_eq!(ends(0x7000_0000_0000), (0, 0x20_0000));
+        assert_eq!(ends(0x7000_0000_1000), (0x1f_f000, 0x1000));
+        assert_eq!(ends(0x7000_001f_f000), (0x1000, 0x1f_f000));
     }
 
     #[test]
