@@ -7,4 +7,6 @@ pub mod health;
 pub mod netns;
 pub mod policy;
 pub mod publish;
+#[cfg(feature = "dpdk")]
+pub mod run;
 mod zones;

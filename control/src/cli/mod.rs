@@ -2,6 +2,8 @@
 
 mod check;
 mod explain;
+#[cfg(feature = "dpdk")]
+mod run;
 mod status;
 
 use crate::admin::client::{self, ClientError};
@@ -19,6 +21,8 @@ pub struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    #[cfg(feature = "dpdk")]
+    Run(run::Args),
     Check(check::Args),
     Status(status::Args),
     Explain(explain::Args),
@@ -28,6 +32,8 @@ impl Cli {
     /// Does what was asked for; the exit code of the process.
     pub fn execute(self) -> ExitCode {
         match self.command {
+            #[cfg(feature = "dpdk")]
+            Command::Run(args) => args.execute(),
             Command::Check(args) => args.execute(),
             Command::Status(args) => args.execute(),
             Command::Explain(args) => args.execute(),

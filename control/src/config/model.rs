@@ -184,6 +184,18 @@ pub enum Metric {
     Static,
 }
 
+impl Metric {
+    /// Its name in a chain.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Health => "health",
+            Self::Isp => "isp",
+            Self::Preference => "preference",
+            Self::Static => "static",
+        }
+    }
+}
+
 /// `static = "round-robin" | "weighted"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Spread {

@@ -22,7 +22,7 @@ use ipnet::IpNet;
 use slots::{PoolKey, Slots, Target};
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What makes two policies one: services with equal keys share cells.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -97,8 +97,9 @@ pub struct Compiled {
 /// Compiles configurations, one after the other, for one appliance.
 #[derive(Debug, Default)]
 pub struct Compiler {
-    /// Member slots, and the words that say their health.
-    pub slots: Slots,
+    /// Member slots, and the words that say their health: shared with whoever takes changes of health,
+    /// which must not wait for a compilation.
+    pub slots: Arc<Mutex<Slots>>,
     generation: u64,
 }
 
@@ -122,6 +123,7 @@ impl Compiler {
         let mut services = Vec::new();
         let mut service_names = names::ServiceNames::new();
         let mut used = HashSet::new();
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         for (i, service) in config.services.iter().enumerate() {
             let key = PolicyKey::of(&config, service);
             let policy = *policy_index.entry(key.clone()).or_insert_with(|| {
@@ -132,8 +134,7 @@ impl Compiler {
                 let Some(pool_key) = pool_key(service, &key, v6) else {
                     return Ok(NONE);
                 };
-                let firsts = self
-                    .slots
+                let firsts = slots
                     .place(&pool_key, &up)
                     .with_context(|| format!("service {}", service.name))?;
                 used.insert(pool_key);
@@ -143,12 +144,15 @@ impl Compiler {
             services.push(plans::Service { policy, v4, v6 });
             service_names.insert(service.name.as_slice().to_ascii_lowercase(), (i as u32, policy));
         }
+        drop(slots);
         let names = names::compile(&config.zones, &service_names, answers, random_seed()?)?;
         let (classes, class_count) = classes(&config)?;
         let (policy_table, pages) = cells(&policies, class_count)?;
         self.generation += 1;
         let generation = self.generation;
-        self.slots.retain(generation, &used, oldest_in_use);
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.retain(generation, &used, oldest_in_use);
+        drop(slots);
         let (members_v4, members_v6) = (
             std::mem::take(&mut layout.members_v4),
             std::mem::take(&mut layout.members_v6),
@@ -204,22 +208,6 @@ fn pool_key(service: &Service, policy: &PolicyKey, v6: bool) -> Option<PoolKey> 
         groups,
         when_all_down,
     })
-}
-
-/// Every target that the services of a configuration have checked.
-pub fn targets(config: &Config) -> HashSet<Target> {
-    let of = |s: &Service| -> Vec<Target> {
-        let target = |m: &crate::config::model::Member| Target {
-            address: m.address,
-            check: s.check.clone(),
-        };
-        s.members
-            .iter()
-            .map(target)
-            .filter(|t| t.check.is_some())
-            .collect()
-    };
-    config.services.iter().flat_map(of).collect()
 }
 
 /// Client classes: one for each ISP, from 1.

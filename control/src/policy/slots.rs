@@ -177,6 +177,15 @@ impl Slots {
             .collect()
     }
 
+    /// Every word that was ever used, as it stands: (index, up, fallback).
+    pub fn words(&self) -> Vec<(u32, u64, u64)> {
+        self.words
+            .iter()
+            .enumerate()
+            .map(|(i, &(up, fallback))| (i as u32, up, fallback))
+            .collect()
+    }
+
     /// Notes that from `generation` on only `used` pools are named, and frees the slots of pools that no snapshot
     /// still in use names: those unused from a generation up to `oldest_in_use`.
     pub fn retain(&mut self, generation: u64, used: &HashSet<PoolKey>, oldest_in_use: u64) {

@@ -187,7 +187,7 @@ impl Lab {
         let mut compiler = Compiler::default();
         let compiled = compiler.compile(Arc::new(config), Vec::new(), up, 0).unwrap();
         let mut engine = Engine::new(7);
-        for (index, up, fallback) in compiler.slots.take_changes() {
+        for (index, up, fallback) in compiler.slots.lock().unwrap().take_changes() {
             engine
                 .chooser
                 .words

@@ -1,0 +1,380 @@
+//! `windrose explain`: asks the engine itself, on the live tables, with a tracer that listens.
+//!
+//! The round-robin position and the random draw are each worker's own, so which of the candidates comes
+//! first may differ; candidates, tiers, scope and TTL do not.
+
+use crate::admin::api::{ClientSource, ExplainRequest, Explanation, Step};
+use crate::config::model::{AllDown, Metric, Spread};
+use crate::policy::chain::{self, ClientClass};
+use crate::policy::{Index, PolicyKey};
+use dataplane::link::WordTarget;
+use dataplane::stages::dns_answer::{Client, Engine, Event, Located, Outcome, Transport};
+use dataplane::tables::{NONE, Snapshot};
+use dataplane::wire::dns;
+use domain::base::iana::Rtype;
+use domain::base::{Message, MessageBuilder, Name, ToName};
+use domain::rdata::AllRecordData;
+use ipnet::IpNet;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// Room for a reply over UDP.
+const BUFFER: usize = 4096;
+
+/// Explains one query.
+///
+/// # Errors
+/// What is wrong with the question.
+pub(super) fn explain(
+    snapshot: &Snapshot,
+    index: &Index,
+    words: &[(u32, u64, u64)],
+    request: &ExplainRequest,
+) -> Result<Explanation, String> {
+    let name: Name<Vec<u8>> =
+        Name::from_str(&request.name).map_err(|e| format!("\"{}\" is not a DNS name: {e}", request.name))?;
+    let rtype = Rtype::from_str(&request.rtype.to_ascii_uppercase())
+        .map_err(|_| format!("\"{}\" is not a record type", request.rtype))?;
+    let query = query(&name, rtype, request.ecs)?;
+    let mut buffer = vec![0; BUFFER];
+    buffer[..query.len()].copy_from_slice(&query);
+    let client = match request.from {
+        IpAddr::V4(a) => Client::V4(a.octets()),
+        IpAddr::V6(a) => Client::V6(a.octets()),
+    };
+    let mut engine = Engine::new(0);
+    for &(at, up, fallback) in words {
+        engine.chooser.words.set(WordTarget::Members(at), [up, fallback]);
+    }
+    let mut located = Located::default();
+    let mut events: Vec<Event> = Vec::new();
+    located.locate(snapshot, &buffer, query.len(), client);
+    engine.find(snapshot, &mut located);
+    let outcome = engine.answer(snapshot, &mut located, &mut buffer, Transport::Udp, &mut events);
+    let Outcome::Reply { len, .. } = outcome else {
+        return Err("the query gets no reply".into());
+    };
+    buffer.truncate(len);
+    Ok(Story {
+        snapshot,
+        index,
+        request,
+        events: &events,
+        rtype,
+    }
+    .tell(&name, &buffer))
+}
+
+/// The query as a resolver sends it.
+fn query(name: &Name<Vec<u8>>, rtype: Rtype, subnet: Option<IpNet>) -> Result<Vec<u8>, String> {
+    let mut question = MessageBuilder::new_vec().question();
+    question.push((name, rtype)).map_err(|e| e.to_string())?;
+    let Some(subnet) = subnet else {
+        return Ok(question.finish());
+    };
+    let subnet = subnet.trunc();
+    let mut additional = question.additional();
+    additional
+        .opt(|opt| {
+            opt.set_udp_payload_size(1232);
+            let subnet = domain::base::opt::ClientSubnet::new(subnet.prefix_len(), 0, subnet.network());
+            opt.push(&subnet)
+        })
+        .map_err(|e| e.to_string())?;
+    Ok(additional.finish())
+}
+
+/// What is needed to put the events into words.
+struct Story<'a> {
+    snapshot: &'a Snapshot,
+    index: &'a Index,
+    request: &'a ExplainRequest,
+    events: &'a [Event],
+    rtype: Rtype,
+}
+
+impl Story<'_> {
+    fn tell(&self, name: &Name<Vec<u8>>, reply: &[u8]) -> Explanation {
+        let (rcode, answer, ttl) = read(reply);
+        let chosen = self.events.iter().find_map(|e| match e {
+            Event::Client {
+                service,
+                policy,
+                class,
+                subnet,
+            } => Some((*service, *policy, *class, *subnet)),
+            _ => None,
+        });
+        let by_subnet = chosen.is_some_and(|c| c.3);
+        let isp = chosen.and_then(|c| self.index.class_isp(c.2.id));
+        let isp_name = isp.map(|i| self.index.config.isps[i].name.clone());
+        let mut out = Explanation {
+            question: format!("{name} {}", self.rtype),
+            client: match self.request.ecs {
+                Some(subnet) if by_subnet => subnet.trunc().to_string(),
+                _ => self.request.from.to_string(),
+            },
+            client_source: if by_subnet {
+                ClientSource::Ecs
+            } else {
+                ClientSource::Transport
+            },
+            class: match chosen {
+                None => "not looked up: the answer is the same for all".into(),
+                Some((_, _, class, _)) => match &isp_name {
+                    Some(isp) => format!("{isp}, matched to /{}", class.depth),
+                    None => format!("none, matched to /{}", class.depth),
+                },
+            },
+            isp: isp_name,
+            zone: self.zone(),
+            service: None,
+            policy: None,
+            steps: Vec::new(),
+            tiers: Vec::new(),
+            draw: None,
+            answer,
+            rcode,
+            ttl,
+            scope: self.request.ecs.map(|_| self.scope()),
+            generation: self.snapshot.generation,
+        };
+        if let Some((service, policy, class, _)) = chosen {
+            let client = ClientClass {
+                isp: self.index.class_isp(class.id),
+            };
+            self.choice(&mut out, service, policy, client);
+        }
+        out
+    }
+
+    fn zone(&self) -> Option<String> {
+        let zone = |node: u32| -> Option<String> {
+            let node = self.snapshot.names.node(node)?;
+            self.index
+                .config
+                .zones
+                .get(node.zone as usize)
+                .map(|z| z.apex.to_string())
+        };
+        self.events.iter().rev().find_map(|e| match e {
+            Event::Name { node, .. } => zone(*node),
+            Event::ClosestEncloser { node } => {
+                let outside = dataplane::tables::names::Node::OUTSIDE;
+                self.snapshot
+                    .names
+                    .node(*node)
+                    .filter(|n| !n.has(outside))
+                    .and_then(|_| zone(*node))
+            }
+            _ => None,
+        })
+    }
+
+    fn scope(&self) -> u8 {
+        let last = self.events.iter().rev().find_map(|e| match e {
+            Event::Scope(scope) => Some(*scope),
+            _ => None,
+        });
+        last.unwrap_or(0)
+    }
+
+    /// Fills in how the service's policy chose.
+    fn choice(&self, out: &mut Explanation, service: u32, policy: u32, client: ClientClass) {
+        let config = &self.index.config;
+        let (Some(service_config), Some(key)) = (
+            config.services.get(service as usize),
+            self.index.policies.get(policy as usize),
+        ) else {
+            return;
+        };
+        let chain_text: Vec<&str> = key.chain.iter().map(|m| m.name()).collect();
+        out.service = Some(service_config.name.to_string());
+        out.policy = Some(format!(
+            "{}; {} of {} members; when all down: {}",
+            chain_text.join(", "),
+            service_config.answers,
+            service_config.members.len(),
+            all_down_text(&service_config.when_all_down),
+        ));
+        let site_name = |i: &u8| config.sites[key.sites[*i as usize].site].name.clone();
+        let mut steps = Vec::new();
+        let tiers = chain::rank(&key.chain, &key.sites, client, &mut steps);
+        let up = self.sites_up();
+        out.steps = steps
+            .iter()
+            .map(|step| Step {
+                metric: step.metric.name().into(),
+                before: step.before.iter().map(site_name).collect(),
+                after: match step.metric {
+                    // Health masks members, in every tier; shown are the sites that have one up.
+                    Metric::Health => step.after.iter().filter(|i| up(**i)).map(site_name).collect(),
+                    _ => step.after.iter().map(site_name).collect(),
+                },
+                text: self.step_text(key, step, client, service_config.spread),
+            })
+            .collect();
+        out.tiers = tiers
+            .iter()
+            .map(|tier| tier.iter().map(|i| self.members_text(service, key, *i)).collect())
+            .collect();
+        out.draw = Some(self.draw_text(service_config.spread));
+    }
+
+    /// Whether a site of the policy has a member up, for the family asked for.
+    fn sites_up(&self) -> impl Fn(u8) -> bool {
+        let up: Vec<u8> = self
+            .seen()
+            .into_iter()
+            .filter(|&(_, site_up, up)| site_up && up != 0)
+            .map(|(site, ..)| site)
+            .collect();
+        // The engine stops at the first tier with a live member; what it did not look at is not known down.
+        let looked: Vec<u8> = self.seen().into_iter().map(|(site, ..)| site).collect();
+        move |site| up.contains(&site) || !looked.contains(&site)
+    }
+
+    /// Sites that the engine looked at: (site, may be given, members up).
+    fn seen(&self) -> Vec<(u8, bool, u64)> {
+        self.events
+            .iter()
+            .take_while(|e| !matches!(e, Event::AllDown))
+            .filter_map(|e| match e {
+                Event::Candidates {
+                    site, site_up, up, ..
+                } => Some((*site, *site_up, *up)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn step_text(&self, key: &PolicyKey, step: &chain::Step, client: ClientClass, spread: Spread) -> String {
+        match step.metric {
+            Metric::Health => {
+                let seen = self.seen();
+                let down = seen.iter().filter(|s| s.2 == 0).count();
+                format!("{down} of {} sites looked at have no member up", seen.len())
+            }
+            Metric::Isp => match client.isp {
+                None => "the client's ISP is not known: nothing dropped".into(),
+                Some(isp) => {
+                    let name = &self.index.config.isps[isp].name;
+                    if step.after.iter().any(|i| key.sites[*i as usize].isp == Some(isp)) {
+                        format!("sites in the client's ISP {name} stay")
+                    } else {
+                        format!("no site in the client's ISP {name}: nothing dropped")
+                    }
+                }
+            },
+            Metric::Preference => {
+                let best = step.after.iter().map(|i| key.sites[*i as usize].preference).max();
+                format!("highest preference {}", best.unwrap_or(0))
+            }
+            Metric::Static => spread_text(spread).into(),
+        }
+    }
+
+    /// A site with its members, for a tier.
+    fn members_text(&self, service: u32, key: &PolicyKey, site: u8) -> String {
+        let config = &self.index.config;
+        let site_index = key.sites[site as usize].site;
+        let v6 = self.rtype == Rtype::AAAA;
+        let service = &config.services[service as usize];
+        let seen = self.seen();
+        let up = seen.iter().find(|s| s.0 == site).map(|s| s.2);
+        let members: Vec<String> = service
+            .members
+            .iter()
+            .filter(|m| m.site == site_index && m.address.is_ipv6() == v6)
+            .enumerate()
+            .map(|(i, m)| match up {
+                Some(up) if up >> i & 1 == 0 => format!("{} down", m.address),
+                Some(_) => m.address.to_string(),
+                // Behind the tier that answered: not looked at.
+                None => m.address.to_string(),
+            })
+            .collect();
+        format!("{} ({})", config.sites[site_index].name, members.join(", "))
+    }
+
+    fn draw_text(&self, spread: Spread) -> String {
+        let members = if self.rtype == Rtype::AAAA {
+            &self.index.members_v6
+        } else {
+            &self.index.members_v4
+        };
+        let drawn: Vec<String> = self
+            .events
+            .iter()
+            .filter_map(|e| match e {
+                Event::Drawn { member } if *member != NONE => members.get(*member as usize),
+                _ => None,
+            })
+            .map(|(address, site)| format!("{address} at {}", self.index.config.sites[*site].name))
+            .collect();
+        let tier = self.events.iter().rev().find_map(|e| match e {
+            Event::Candidates { tier, .. } => Some(tier + 1),
+            _ => None,
+        });
+        let rule = if self.events.contains(&Event::AllDown) {
+            "all down, by that rule: "
+        } else {
+            ""
+        };
+        match (drawn.is_empty(), tier) {
+            (true, _) => format!("{rule}no member drawn"),
+            (false, tier) => {
+                format!(
+                    "{rule}{} from tier {}: {}",
+                    spread_text(spread),
+                    tier.unwrap_or(1),
+                    drawn.join(", ")
+                )
+            }
+        }
+    }
+}
+
+fn spread_text(spread: Spread) -> &'static str {
+    match spread {
+        Spread::RoundRobin => "round robin",
+        Spread::Weighted => "by weight",
+    }
+}
+
+fn all_down_text(rule: &AllDown) -> String {
+    match rule {
+        AllDown::LastGood => "last-good".into(),
+        AllDown::Open => "open".into(),
+        AllDown::Closed => "closed".into(),
+        AllDown::Fixed(addresses) => {
+            let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+            format!("fixed {}", list.join(", "))
+        }
+    }
+}
+
+/// RCODE, records of the answer section as text, and the lowest TTL among them.
+fn read(reply: &[u8]) -> (String, Vec<String>, Option<u32>) {
+    let unreadable = || ("unreadable".to_string(), Vec::new(), None);
+    let Ok(message) = Message::from_octets(reply) else {
+        return unreadable();
+    };
+    let rcode = message.opt_rcode().to_string();
+    let Ok(answer) = message.answer() else {
+        return unreadable();
+    };
+    let records: Vec<_> = answer.limit_to::<AllRecordData<_, _>>().flatten().collect();
+    let ttl = records.iter().map(|r| r.ttl().as_secs()).min();
+    let text = records.iter().map(|r| {
+        format!(
+            "{}. {} {} {}",
+            r.owner().to_name::<Vec<u8>>(),
+            r.ttl().as_secs(),
+            r.rtype(),
+            r.data()
+        )
+    });
+    debug_assert!(reply.len() >= dns::HEADER_LEN);
+    (rcode, text.collect(), ttl)
+}

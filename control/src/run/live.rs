@@ -1,0 +1,305 @@
+//! The running appliance: what is published, and how it changes by health and by reload.
+//!
+//! Shared by the main loop and the admin API. Words go out in the turn of the health change that made them,
+//! also while a reload compiles: only the slots are locked for both.
+
+use super::ports;
+use crate::admin::api::ReloadReport;
+use crate::config::model::Config;
+use crate::config::{self};
+use crate::health::{self, Prober, State, TargetKey, Transition};
+use crate::policy::slots::{Slots, Target};
+use crate::policy::{Compiled, Compiler, Index};
+use crate::publish::Publisher;
+use anyhow::{Context, Result};
+use dataplane::arch::TickRate;
+use dataplane::counters::Published;
+use dataplane::io::WINDOW;
+use dataplane::io::dpdk::Port;
+use dataplane::link::WordTarget;
+use dataplane::stages::neighbour::announce;
+use dataplane::tables::Snapshot;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+/// Longest wait for the first result of new checks before their members count as down.
+const FIRST_CHECK_MAX: Duration = Duration::from_secs(5);
+
+/// What is published now.
+pub(super) struct Current {
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) index: Index,
+    /// Unix time, seconds.
+    pub(super) loaded_at: u64,
+}
+
+/// The running appliance.
+pub(super) struct Live {
+    path: PathBuf,
+    pub(super) started: Instant,
+    pub(super) ports: Vec<Port>,
+    pub(super) prober: Prober,
+    pub(super) publisher: Publisher<Snapshot>,
+    pub(super) published: Vec<Arc<Published>>,
+    pub(super) rate: TickRate,
+    macs: Vec<[u8; 6]>,
+    current: Mutex<Option<Current>>,
+    /// The configuration that workers and ports were started by.
+    pub(super) started_by: Arc<Config>,
+    compiler: tokio::sync::Mutex<Compiler>,
+    slots: Arc<Mutex<Slots>>,
+    stalled: Mutex<HashSet<usize>>,
+}
+
+/// Locks; a thread that panicked while it held a lock has ended the process already.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Live {
+    pub(super) fn new(
+        path: &Path,
+        config: Arc<Config>,
+        ports: Vec<Port>,
+        prober: Prober,
+        publisher: Publisher<Snapshot>,
+        published: Vec<Arc<Published>>,
+        rate: TickRate,
+    ) -> Result<Self> {
+        let macs = ports.iter().map(|p| p.info().mac).collect::<Vec<_>>();
+        // Found out now, when nothing runs yet.
+        ports::views(&config, &macs)?;
+        let compiler = Compiler::default();
+        Ok(Self {
+            path: path.to_owned(),
+            started: Instant::now(),
+            ports,
+            prober,
+            publisher,
+            published,
+            rate,
+            macs,
+            current: Mutex::new(None),
+            started_by: config,
+            slots: compiler.slots.clone(),
+            compiler: tokio::sync::Mutex::new(compiler),
+            stalled: Mutex::default(),
+        })
+    }
+
+    /// What is published; `None` before the first snapshot.
+    pub(super) fn current(&self) -> MutexGuard<'_, Option<Current>> {
+        lock(&self.current)
+    }
+
+    /// All health words as they stand: (index, up, fallback).
+    pub(super) fn words(&self) -> Vec<(u32, u64, u64)> {
+        lock(&self.slots).words()
+    }
+
+    fn is_up(&self, target: &Target) -> bool {
+        let Some(check) = &target.check else { return true };
+        let key = TargetKey {
+            address: target.address,
+            check: check.clone(),
+        };
+        self.prober
+            .get(&key)
+            .is_some_and(|status| status.state == State::Up)
+    }
+
+    /// Compiles and publishes `config`; words first, so that a new member's state is known with its first plan.
+    async fn publish(&self, config: Arc<Config>) -> Result<u64> {
+        let mut compiler = self.compiler.lock().await;
+        let views = ports::views(&config, &self.macs)?;
+        let oldest = self.publisher.oldest_generation();
+        let Compiled { snapshot, index } = tokio::task::block_in_place(|| {
+            compiler.compile(config, views, |target| self.is_up(target), oldest)
+        })?;
+        let generation = snapshot.generation;
+        let snapshot = Arc::new(snapshot);
+        self.send_words()?;
+        self.publisher.publish(snapshot.clone(), generation)?;
+        let loaded_at = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |t| t.as_secs());
+        *self.current() = Some(Current {
+            snapshot,
+            index,
+            loaded_at,
+        });
+        Ok(generation)
+    }
+
+    fn send_words(&self) -> Result<()> {
+        let changes = lock(&self.slots).take_changes();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let words = changes
+            .into_iter()
+            .map(|(index, up, fallback)| (WordTarget::Members(index), [up, fallback]));
+        Ok(self.publisher.set_words(words.collect())?)
+    }
+
+    /// Waits until each target was checked once, or [`FIRST_CHECK_MAX`] is over.
+    async fn first_checks(&self, targets: &HashSet<TargetKey>) {
+        let deadline = tokio::time::Instant::now() + FIRST_CHECK_MAX;
+        let unknown = |target: &&TargetKey| {
+            self.prober
+                .get(target)
+                .is_none_or(|status| status.state == State::Unknown)
+        };
+        while targets.iter().any(|t| unknown(&t)) && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Starts the checks, waits for their first results, and publishes the first snapshot.
+    pub(super) async fn first_snapshot(&self, transitions: &mut UnboundedReceiver<Transition>) -> Result<()> {
+        let targets = health::targets(&self.started_by);
+        self.prober.update(targets.clone());
+        self.first_checks(&targets).await;
+        while let Ok(transition) = transitions.try_recv() {
+            self.health_changed(&transition);
+        }
+        self.publish(self.started_by.clone())
+            .await
+            .context("first snapshot")?;
+        Ok(())
+    }
+
+    /// Takes a change of health: new words go out at once.
+    pub(super) fn health_changed(&self, transition: &Transition) {
+        let target = &transition.target;
+        let slot_target = Target {
+            address: target.address,
+            check: Some(target.check.clone()),
+        };
+        let pools = lock(&self.slots).health_changed(&slot_target, |target| self.is_up(target));
+        if let Err(error) = self.send_words() {
+            tracing::error!(%error, "a change of health does not reach the workers");
+        }
+        tracing::info!(
+            address = %target.address,
+            port = target.check.port,
+            state = ?transition.state,
+            stale = transition.stale,
+            reason = transition.reason,
+            pools,
+            "health changed"
+        );
+    }
+
+    /// Loads the configuration file anew and publishes it, or keeps the old one whole.
+    pub(super) async fn load_again(&self) -> Result<ReloadReport, String> {
+        let path = self.path.clone();
+        let loaded = tokio::task::spawn_blocking(move || config::load_with_warnings(&path));
+        let (config, warnings) = loaded.await.map_err(|e| e.to_string())?.map_err(|found| {
+            tracing::error!("reload refused, the old configuration stays:\n{found}");
+            found.to_string()
+        })?;
+        let mut warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+        warnings.extend(needs_restart(&self.started_by, &config));
+        if let Some(first) = config.ports.get(self.ports.len()..).and_then(|more| more.first()) {
+            return Err(format!(
+                "port \"{}\" is new: ports are opened at start only, so restart",
+                first.name
+            ));
+        }
+        if config.ports.len() < self.ports.len() {
+            return Err("a port is gone: ports are closed at stop only, so restart".into());
+        }
+        let config = Arc::new(config);
+        // New targets are checked before the snapshot that names them is published.
+        let targets = health::targets(&config);
+        let old = self
+            .current()
+            .as_ref()
+            .map(|c| health::targets(&c.index.config))
+            .unwrap_or_default();
+        self.prober.update(targets.union(&old).cloned());
+        self.first_checks(&targets).await;
+        let generation = match self.publish(config.clone()).await {
+            Ok(generation) => generation,
+            Err(error) => {
+                self.prober.update(old);
+                tracing::error!(
+                    error = format!("{error:#}"),
+                    "reload refused, the old configuration stays"
+                );
+                return Err(format!("{error:#}"));
+            }
+        };
+        self.prober.update(targets);
+        for warning in &warnings {
+            tracing::warn!("{warning}");
+        }
+        tracing::info!(generation, hash = config.hash, "configuration reloaded");
+        Ok(ReloadReport {
+            generation,
+            config_hash: config.hash.clone(),
+            warnings,
+        })
+    }
+
+    /// Tells the segments which MAC address the service addresses have now: gratuitous ARP and unsolicited
+    /// neighbour advertisements, for those who remember another appliance.
+    pub(super) fn announce(&self) {
+        let mut window = [0; WINDOW];
+        for (index, (port, &mac)) in self.started_by.ports.iter().zip(&self.macs).enumerate() {
+            for &address in &port.addresses {
+                let len = announce(&mut window, mac, address);
+                if let Err(error) = self.publisher.inject(0, index as u8, window[..len].to_vec()) {
+                    tracing::warn!(port = port.name, %error, "cannot announce {address}");
+                }
+            }
+        }
+    }
+
+    /// Looks after the workers: says when one stands still, and when it turns again.
+    pub(super) fn watch(&self) {
+        let mut stalled = lock(&self.stalled);
+        for (worker, status) in self.publisher.status().iter().enumerate() {
+            match status.stalled_since {
+                Some(since) if stalled.insert(worker) => tracing::error!(
+                    worker,
+                    seconds = since.elapsed().as_secs(),
+                    "the worker stands still: its packets are not answered"
+                ),
+                None if stalled.remove(&worker) => tracing::warn!(worker, "the worker turns again"),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What differs between the running process and the new configuration and cannot change without a restart.
+fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
+    let mut out = Vec::new();
+    let (a, b) = (&old.dataplane, &new.dataplane);
+    if (&a.cores, a.idle, a.memory_bytes, a.buffers, &a.eal, a.share_cores)
+        != (&b.cores, b.idle, b.memory_bytes, b.buffers, &b.eal, b.share_cores)
+    {
+        out.push("[dataplane] changed: takes effect at the next start".into());
+    }
+    for (a, b) in old.ports.iter().zip(&new.ports) {
+        if (&a.device, a.mtu, a.rx_descriptors, a.tx_descriptors)
+            != (&b.device, b.mtu, b.rx_descriptors, b.tx_descriptors)
+        {
+            out.push(format!(
+                "port \"{}\" is opened differently: takes effect at the next start",
+                b.name
+            ));
+        }
+    }
+    if (&old.admin.socket, old.admin.listen, &old.admin.token)
+        != (&new.admin.socket, new.admin.listen, &new.admin.token)
+    {
+        out.push("[admin] changed: takes effect at the next start".into());
+    }
+    out
+}

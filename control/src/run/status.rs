@@ -1,0 +1,213 @@
+//! What the appliance says of itself: the status for the admin API, and the totals at the end.
+
+use super::live::Live;
+use super::ports::mac_text;
+use crate::admin::api::{
+    Appliance, ExplainRequest, Explanation, MemberStatus, PortStatus, ReloadFuture, ServiceStatus,
+    SiteStatus, Status, WorkerStatus,
+};
+use crate::config::model::Config;
+use crate::health::{State, TargetKey};
+use dataplane::counters::{Counter, Counters, Kind};
+use dataplane::io::dpdk::DpdkQueues;
+use dataplane::worker::Worker;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+impl Appliance for Live {
+    fn status(&self) -> Status {
+        let current = self.current();
+        let config = current.as_ref().map_or(&self.started_by, |c| &c.index.config);
+        let services = self.services(config);
+        Status {
+            appliance: config.appliance.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            uptime_s: self.started.elapsed().as_secs(),
+            generation: current.as_ref().map_or(0, |c| c.snapshot.generation),
+            config_hash: config.hash.clone(),
+            config_loaded_at: current.as_ref().map_or(0, |c| c.loaded_at),
+            workers: self.workers(),
+            ports: self.port_status(),
+            sites: sites(config, &services),
+            services,
+        }
+    }
+
+    fn explain(&self, request: &ExplainRequest) -> Result<Explanation, String> {
+        let words = self.words();
+        let current = self.current();
+        let current = current
+            .as_ref()
+            .ok_or("nothing is published yet: try again in a moment")?;
+        super::explain::explain(&current.snapshot, &current.index, &words, request)
+    }
+
+    fn reload(&self) -> ReloadFuture<'_> {
+        Box::pin(self.load_again())
+    }
+
+    fn worker_counters(&self) -> Vec<(usize, Counters)> {
+        self.published.iter().map(|p| p.read()).enumerate().collect()
+    }
+}
+
+impl Live {
+    fn workers(&self) -> Vec<WorkerStatus> {
+        let delivery = self.publisher.status();
+        self.published
+            .iter()
+            .zip(&self.started_by.dataplane.cores)
+            .zip(&delivery)
+            .enumerate()
+            .map(|(index, ((published, &core), delivery))| {
+                let c = published.read();
+                let (polls, useful) = (c.get(Counter::Polls), c.get(Counter::UsefulPolls));
+                let ledger = &delivery.ledger;
+                WorkerStatus {
+                    index,
+                    core,
+                    received: c.get(Counter::Received),
+                    replied: c.get(Counter::Replied),
+                    transmitted: c.get(Counter::Transmitted),
+                    dropped: c.sum(Kind::Drop),
+                    dropped_by_reason: reasons(&c),
+                    busy_share: if polls == 0 {
+                        0.0
+                    } else {
+                        useful as f64 / polls as f64
+                    },
+                    loop_gap_max_us: self.rate.duration(c.get(Counter::LoopGapTicksMax)).as_secs_f64() * 1e6,
+                    stalled: delivery.stalled_since.is_some(),
+                    generation: ledger.worker.generation,
+                    published: ledger.control.published,
+                    adopted: ledger.worker.adopted,
+                    superseded: ledger.control.superseded,
+                    retired: ledger.worker.retired,
+                }
+            })
+            .collect()
+    }
+
+    fn port_status(&self) -> Vec<PortStatus> {
+        self.ports
+            .iter()
+            .zip(&self.started_by.ports)
+            .map(|(port, config)| {
+                let info = port.info();
+                let stats = port.stats().unwrap_or_default();
+                let (link_up, mbps) = port.link();
+                PortStatus {
+                    name: config.name.clone(),
+                    device: info.device.clone(),
+                    driver: info.driver.clone(),
+                    mac: mac_text(info.mac),
+                    mtu: info.mtu,
+                    link_up,
+                    link_mbps: mbps.unwrap_or(0),
+                    rx_packets: stats.ipackets,
+                    tx_packets: stats.opackets,
+                    rx_bytes: stats.ibytes,
+                    tx_bytes: stats.obytes,
+                    imissed: stats.imissed,
+                    ierrors: stats.ierrors,
+                    oerrors: stats.oerrors,
+                    rx_nombuf: stats.rx_nombuf,
+                }
+            })
+            .collect()
+    }
+
+    fn services(&self, config: &Config) -> Vec<ServiceStatus> {
+        let member = |service: &crate::config::model::Service, m: &crate::config::model::Member| {
+            let target = service.check.as_ref().and_then(|check| {
+                self.prober.get(&TargetKey {
+                    address: m.address,
+                    check: check.clone(),
+                })
+            });
+            MemberStatus::new(
+                m.address,
+                config.sites[m.site].name.clone(),
+                m.weight,
+                target.as_ref(),
+            )
+        };
+        config
+            .services
+            .iter()
+            .map(|s| ServiceStatus {
+                name: s.name.to_string(),
+                members: s.members.iter().map(|m| member(s, m)).collect(),
+            })
+            .collect()
+    }
+}
+
+fn sites(config: &Config, services: &[ServiceStatus]) -> Vec<SiteStatus> {
+    let members = |name: &str, up: bool| {
+        services
+            .iter()
+            .flat_map(|s| &s.members)
+            .filter(|m| m.site == name && (!up || m.state == State::Up))
+            .count()
+    };
+    config
+        .sites
+        .iter()
+        .map(|site| SiteStatus {
+            name: site.name.clone(),
+            isp: site.isp.map(|i| config.isps[i].name.clone()),
+            members: members(&site.name, false),
+            members_up: members(&site.name, true),
+        })
+        .collect()
+}
+
+/// The drop reasons that occurred, by counter name.
+fn reasons(counters: &Counters) -> BTreeMap<String, u64> {
+    Counter::ALL
+        .iter()
+        .filter(|c| c.kind() == Kind::Drop && counters.get(**c) > 0)
+        .map(|c| (c.name().to_string(), counters.get(*c)))
+        .collect()
+}
+
+/// The totals of all workers, a line each, with the packet laws checked.
+pub(super) fn totals(workers: &[Worker<DpdkQueues>]) -> String {
+    let mut out = String::new();
+    for (index, worker) in workers.iter().enumerate() {
+        let c = worker.counters();
+        let [received, replied, forwarded, punted, consumed] = [
+            Counter::Received,
+            Counter::Replied,
+            Counter::Forwarded,
+            Counter::Punted,
+            Counter::Consumed,
+        ]
+        .map(|counter| c.get(counter));
+        let drops: Vec<String> = reasons(c)
+            .iter()
+            .map(|(reason, n)| format!("{reason} {n}"))
+            .collect();
+        let drops = if drops.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", drops.join(", "))
+        };
+        _ = writeln!(
+            out,
+            "worker {index}: received {received} = replied {replied} + forwarded {forwarded} + punted {punted} \
+             + consumed {consumed} + dropped {}{drops}; transmitted {}, injected {}",
+            c.sum(Kind::Drop),
+            c.get(Counter::Transmitted),
+            c.get(Counter::Injected),
+        );
+        if let Err(broken) = c.check_laws() {
+            _ = writeln!(
+                out,
+                "worker {index}: packets unaccounted for, please report this: {broken}"
+            );
+        }
+    }
+    out
+}
