@@ -4,6 +4,7 @@
 //! failed while it ran.
 
 use crate::run::{self, RunError};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
@@ -23,6 +24,7 @@ impl Args {
     pub(super) fn execute(self) -> ExitCode {
         let filter = EnvFilter::try_from_env("WINDROSE_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
         let log = tracing_subscriber::fmt()
+            .with_ansi(std::io::stderr().is_terminal())
             .with_env_filter(filter)
             .with_writer(std::io::stderr);
         if self.log_json {
