@@ -7,6 +7,7 @@ use crate::process::{self, Child, Finished, eventually};
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -145,6 +146,37 @@ impl Appliance {
             .iter()
             .map(|worker| received(worker).context("no counter `received`"))
             .sum()
+    }
+
+    /// A metric from `/metrics`, summed over workers, by the value of its label `label`.
+    ///
+    /// # Errors
+    /// When the metrics cannot be had, or have no such family.
+    pub fn metric(&self, family: &str, label: &str) -> Result<BTreeMap<String, u64>> {
+        let text = self.get("/metrics")?;
+        let mut values = BTreeMap::new();
+        // windrose_dns_replies_total{worker="0",outcome="answer"} 3
+        for line in text.lines() {
+            let Some((labels, value)) = line
+                .strip_prefix(family)
+                .and_then(|l| l.strip_prefix('{'))
+                .and_then(|l| l.split_once("} "))
+            else {
+                continue;
+            };
+            let key = labels
+                .split(',')
+                .find_map(|pair| pair.strip_prefix(label)?.strip_prefix("=\""));
+            let key = key
+                .with_context(|| format!("no label {label} in: {line}"))?
+                .trim_end_matches('"');
+            *values.entry(key.to_owned()).or_insert(0) +=
+                value.parse::<u64>().with_context(|| line.to_owned())?;
+        }
+        if values.is_empty() {
+            bail!("no metric {family}");
+        }
+        Ok(values)
     }
 
     /// SIGHUP: reload.

@@ -5,7 +5,6 @@
 use crate::process::Finished;
 use crate::world::World;
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// The counters of one worker by name, or the sum over all.
@@ -39,21 +38,46 @@ pub fn hold(finished: &Finished) -> Result<Totals> {
     Ok(sum)
 }
 
-/// The totals: the last line of standard output is `{"workers": [{"received": 1, ...}, ...]}`.
+/// The totals, a line each worker:
+/// `worker 0: received 9 = replied 5 + ... + dropped 3 (arp 1, icmp 2); transmitted 7, injected 2`.
 fn totals(stdout: &str) -> Result<Vec<Totals>> {
-    let line = stdout.lines().last().context("windrose printed no totals")?;
-    let value: Value = serde_json::from_str(line).with_context(|| format!("totals: {line}"))?;
-    let workers = value
-        .get("workers")
-        .and_then(Value::as_array)
-        .context("no workers in the totals")?;
-    workers
-        .iter()
-        .map(|worker| Ok(serde_json::from_value(worker.clone())?))
+    let lines = stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("worker ")?.split_once(": "));
+    lines
+        .filter(|(_, line)| line.starts_with("received "))
+        .map(|(_, line)| worker(line))
         .collect()
 }
 
-/// received = replied + forwarded + punted + consumed + dropped;
+fn worker(line: &str) -> Result<Totals> {
+    let mut totals = Totals::new();
+    let mut add = |prefix: &str, text: &str| -> Result<()> {
+        let (name, count) = text
+            .trim()
+            .split_once(' ')
+            .with_context(|| format!("`{text}` in: {line}"))?;
+        let count = count.parse().with_context(|| format!("`{text}` in: {line}"))?;
+        totals.insert(format!("{prefix}{name}"), count);
+        Ok(())
+    };
+    let (verdicts, reasons) = match line.split_once(" (") {
+        Some((before, rest)) => {
+            let (reasons, after) = rest.split_once(')').context("no closing bracket")?;
+            (format!("{before}{after}"), reasons)
+        }
+        None => (line.to_owned(), ""),
+    };
+    for part in verdicts.split(['=', '+', ';', ',']) {
+        add("", part)?;
+    }
+    for reason in reasons.split(", ").filter(|reason| !reason.is_empty()) {
+        add("drop_", reason)?;
+    }
+    Ok(totals)
+}
+
+/// received = replied + forwarded + punted + consumed + dropped (the sum over the reasons);
 /// transmitted = replied + forwarded + injected.
 fn check(worker: &Totals) -> Result<()> {
     let get = |name: &str| {
@@ -62,12 +86,16 @@ fn check(worker: &Totals) -> Result<()> {
             .copied()
             .with_context(|| format!("no counter {name}"))
     };
-    let dropped: u64 = worker
+    let reasons: u64 = worker
         .iter()
         .filter(|(name, _)| name.starts_with("drop_"))
         .map(|(_, n)| n)
         .sum();
-    let verdicts = get("replied")? + get("forwarded")? + get("punted")? + get("consumed")? + dropped;
+    ensure!(
+        get("dropped")? == reasons,
+        "dropped is not the sum of its reasons: {worker:?}"
+    );
+    let verdicts = get("replied")? + get("forwarded")? + get("punted")? + get("consumed")? + get("dropped")?;
     ensure!(
         get("received")? == verdicts,
         "received is not the sum of the verdicts: {worker:?}"
@@ -84,27 +112,39 @@ fn check(worker: &Totals) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn worker(received: u64, dropped: u64) -> Totals {
-        let counters = [
-            ("received", received),
-            ("replied", 5),
-            ("forwarded", 0),
-            ("punted", 1),
-            ("consumed", 0),
-            ("injected", 2),
-            ("transmitted", 7),
-            ("drop_arp", dropped),
-        ];
-        counters.map(|(name, value)| (name.to_owned(), value)).into()
-    }
+    const STOPPED: &str = "other output\n\
+        worker 0: received 9 = replied 5 + forwarded 0 + punted 1 + consumed 0 + dropped 3 (arp 1, icmp 2); \
+        transmitted 7, injected 2\n\
+        worker 1: received 0 = replied 0 + forwarded 0 + punted 0 + consumed 0 + dropped 0; \
+        transmitted 0, injected 0\n";
 
     #[test]
-    fn a_broken_law_is_found() {
-        check(&worker(9, 3)).unwrap();
-        assert!(check(&worker(9, 2)).is_err());
-        let mut lost = worker(9, 3);
-        lost.insert("transmitted".into(), 6);
-        assert!(check(&lost).is_err());
-        assert!(check(&Totals::new()).is_err());
+    fn totals_are_read_and_a_broken_law_is_found() {
+        let finished = |stdout: String, code| Finished {
+            command: String::new(),
+            code,
+            stdout,
+            stderr: String::new(),
+        };
+        let sum = hold(&finished(STOPPED.to_owned(), 0)).unwrap();
+        assert_eq!(
+            (
+                sum["received"],
+                sum["drop_arp"],
+                sum["drop_icmp"],
+                sum["injected"]
+            ),
+            (9, 1, 2, 2)
+        );
+        for (from, to) in [
+            ("received 9", "received 8"),
+            ("transmitted 7", "transmitted 6"),
+            ("arp 1", "arp 2"),
+            ("punted", "?"),
+        ] {
+            assert!(hold(&finished(STOPPED.replace(from, to), 0)).is_err(), "{from}");
+        }
+        assert!(hold(&finished(STOPPED.to_owned(), 1)).is_err());
+        assert!(hold(&finished(String::new(), 0)).is_err());
     }
 }
