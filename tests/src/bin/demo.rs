@@ -6,7 +6,6 @@
 
 use anyhow::{Context, Result, ensure};
 use clap::Parser;
-use nix::sys::signal::{SigSet, Signal};
 use serde_json::Value;
 use std::net::IpAddr;
 use std::process::ExitCode;
@@ -55,24 +54,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// Takes Ctrl-C and SIGTERM over: while `--keep` waits they are sent to the receiver, else they remove
-/// the lab and end the process. Called before any other thread starts, so that all inherit the mask.
+/// Takes Ctrl-C over: while `--keep` waits it is sent to the receiver, else it removes the lab and ends
+/// the process. By a handler and not by a blocked signal: children would inherit that.
 fn interruption() -> Result<Receiver<()>> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGINT);
-    signals.add(Signal::SIGTERM);
-    signals.thread_block().context("block SIGINT")?;
     let (sender, receiver) = channel();
-    std::thread::spawn(move || {
-        while signals.wait().is_ok() {
-            if !KEEPING.load(Ordering::Relaxed) || sender.send(()).is_err() {
-                eprintln!("\ninterrupted: removing the lab");
-                lab::remove_own();
-                // 128 + SIGINT, as shells have it.
-                std::process::exit(130);
-            }
+    ctrlc::set_handler(move || {
+        if !KEEPING.load(Ordering::Relaxed) || sender.send(()).is_err() {
+            eprintln!("\ninterrupted: removing the lab");
+            lab::remove_own();
+            // 128 + SIGINT, as shells have it.
+            std::process::exit(130);
         }
-    });
+    })
+    .context("cannot take SIGINT")?;
     Ok(receiver)
 }
 
