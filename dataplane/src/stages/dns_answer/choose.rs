@@ -16,8 +16,9 @@ const REJECTIONS_MAX: usize = 8;
 pub struct Chooser {
     /// Health as this worker knows it.
     pub words: Words,
-    rotors: Box<[u32]>,
-    random: u64,
+    draw: Draw,
+    /// Candidates of the query at work: kept here, so that they need no clearing for each query.
+    candidates: [Candidates; RANKED_MAX],
 }
 
 /// Members that were chosen: indices into the records of their family.
@@ -30,7 +31,7 @@ pub(super) struct Chosen {
 }
 
 /// A group with candidates: the bits, and what to add to a bit's number for the member's index.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Candidates {
     mask: u64,
     base: u32,
@@ -43,37 +44,21 @@ impl Candidates {
     }
 }
 
+/// How members are drawn among candidates: positions and random state.
+#[derive(Debug)]
+struct Draw {
+    rotors: Box<[u32]>,
+    random: u64,
+}
+
 impl Chooser {
     /// A chooser whose draws follow from `seed`.
     pub fn new(seed: u64) -> Self {
-        let mut chooser = Self {
+        Self {
             words: Words::default(),
-            rotors: vec![0; ROTORS].into(),
-            random: seed,
-        };
-        // Workers start at different places, so that together they do not start every pool at its first member.
-        for i in 0..ROTORS {
-            let start = chooser.random() >> 40;
-            if let Some(rotor) = chooser.rotors.get_mut(i) {
-                *rotor = start as u32;
-            }
+            draw: Draw::new(seed),
+            candidates: [Candidates::default(); RANKED_MAX],
         }
-        chooser
-    }
-
-    /// The next random word (SplitMix64: one addition and two multiplications).
-    #[inline]
-    fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    /// A number below `n`, for n up to 2^32: multiply and shift.
-    #[inline]
-    fn below(&mut self, n: u64) -> u64 {
-        ((self.random() >> 32) * n) >> 32
     }
 
     /// Chooses up to `pool.answers` members.
@@ -96,9 +81,9 @@ impl Chooser {
             return chosen;
         };
         let groups = plans.groups(pool);
-        let mut candidates = [Candidates::default(); RANKED_MAX];
         let words = &self.words;
-        let mut found = first_tier(cell, groups, &mut candidates, trace, |group| {
+        let candidates = &mut self.candidates;
+        let mut found = first_tier(cell, groups, candidates, trace, |group| {
             let up = if any_health {
                 u64::MAX
             } else {
@@ -109,7 +94,7 @@ impl Chooser {
         if found.total == 0 {
             chosen.all_down = true;
             trace.event(Event::AllDown);
-            found = first_tier(cell, groups, &mut candidates, trace, |g| {
+            found = first_tier(cell, groups, candidates, trace, |g| {
                 (true, words.fallback(g.word))
             });
         }
@@ -118,14 +103,48 @@ impl Chooser {
         }
         let candidates = candidates.get_mut(..found.groups).unwrap_or(&mut []);
         if pool.flags & Pool::WEIGHTED != 0 {
-            self.by_weight(candidates, found.total, pool, weights, &mut chosen);
+            self.draw
+                .by_weight(candidates, found.total, pool, weights, &mut chosen);
         } else {
-            self.in_turn(candidates, found.total, index, pool.answers, &mut chosen);
+            self.draw
+                .in_turn(candidates, found.total, index, pool.answers, &mut chosen);
         }
         for &member in chosen.members.iter().take(chosen.count) {
             trace.event(Event::Drawn { member });
         }
         chosen
+    }
+}
+
+impl Draw {
+    fn new(seed: u64) -> Self {
+        let mut draw = Self {
+            rotors: vec![0; ROTORS].into(),
+            random: seed,
+        };
+        // Workers start at different places, so that together they do not start every pool at its first member.
+        for i in 0..ROTORS {
+            let start = draw.random() >> 40;
+            if let Some(rotor) = draw.rotors.get_mut(i) {
+                *rotor = start as u32;
+            }
+        }
+        draw
+    }
+
+    /// The next random word (SplitMix64: one addition and two multiplications).
+    #[inline]
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// A number below `n`, for n up to 2^32: multiply and shift.
+    #[inline]
+    fn below(&mut self, n: u64) -> u64 {
+        ((self.random() >> 32) * n) >> 32
     }
 
     /// Round robin: the next `answers` candidates in order, starting where the last answer ended.
