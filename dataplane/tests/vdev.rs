@@ -251,6 +251,41 @@ fn an_empty_pool_gives_none_and_recovers() {
 }
 
 #[test]
+fn buffers_come_by_the_burst_until_the_pool_ends() {
+    let (eal, _turn) = eal();
+    // 32 bursts of 32, and 16 more.
+    let pool = Mempool::new(eal, 1040, None).unwrap();
+    let (_port, mut queues) = open(eal, "net_null_bulk", &pool);
+    let mut burst = Burst::new();
+    assert_eq!(queues.alloc_burst(&mut burst, 5), 5);
+    assert_eq!(
+        queues.alloc_burst(&mut burst, 40),
+        27,
+        "as many as the burst has room for"
+    );
+    assert!(
+        burst
+            .iter()
+            .all(|mbuf| mbuf.is_empty() && mbuf.shape() == Shape::Whole)
+    );
+    burst.clear();
+    assert_eq!(pool.available(), 1040);
+    let mut held = Vec::new();
+    let counts: Vec<_> = (0..34)
+        .map(|_| {
+            let mut burst = Burst::new();
+            let count = queues.alloc_burst(&mut burst, 32);
+            assert_eq!(count, burst.len());
+            held.push(burst);
+            count
+        })
+        .collect();
+    assert_eq!(counts, [vec![32; 32], vec![16, 0]].concat());
+    drop(held);
+    assert_eq!(pool.available(), 1040);
+}
+
+#[test]
 fn null_sends_and_receives_blanks() {
     let (eal, _turn) = eal();
     let pool = Mempool::new(eal, BUFFERS, None).unwrap();

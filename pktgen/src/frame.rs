@@ -51,7 +51,7 @@ fn to_v6(address: IpAddr) -> Ipv6Addr {
 }
 
 /// Copies `bytes` to `at`; nothing when they do not fit.
-#[inline]
+#[inline(always)]
 pub(crate) fn put(frame: &mut [u8], at: usize, bytes: &[u8]) {
     if let Some(place) = frame.get_mut(at..at + bytes.len()) {
         place.copy_from_slice(bytes);

@@ -98,6 +98,11 @@ struct rte_mbuf *shim_pktmbuf_alloc(struct rte_mempool *pool)
 	return rte_pktmbuf_alloc(pool);
 }
 
+int shim_pktmbuf_alloc_bulk(struct rte_mempool *pool, struct rte_mbuf **mbufs, unsigned int count)
+{
+	return rte_pktmbuf_alloc_bulk(pool, mbufs, count);
+}
+
 void shim_pktmbuf_free(struct rte_mbuf *m)
 {
 	rte_pktmbuf_free(m);

@@ -80,6 +80,18 @@ pub trait QueuePair {
     /// `None` when the pool is empty.
     fn alloc(&mut self) -> Option<Self::Buf>;
 
+    /// Adds up to `count` fresh buffers, each as by [`QueuePair::alloc`], to the end of `burst`; returns how
+    /// many: fewer when the burst is full or the pool empty.
+    fn alloc_burst(&mut self, burst: &mut Burst<Self::Buf>, count: usize) -> usize {
+        let wanted = count.min(burst.free());
+        for done in 0..wanted {
+            let Some(buffer) = self.alloc() else { return done };
+            // There is room, so none comes back.
+            let _ = burst.push(buffer);
+        }
+        wanted
+    }
+
     /// The port's MAC address.
     fn mac(&self) -> [u8; 6];
 

@@ -13,7 +13,7 @@ use crate::dns::schedule::Schedule;
 use crate::dns::template::{DNS_PORT, Patch, Templates};
 use crate::frame::{self, Datagram, Received};
 use crate::neighbour::Link;
-use dataplane::io::{Buffer, Burst, QueuePair, Shape};
+use dataplane::io::{BURST_MAX, Buffer, Burst, QueuePair, Shape};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -62,6 +62,13 @@ pub struct Plan {
     pub seed: u64,
 }
 
+/// Queries that are due and not built.
+#[derive(Clone, Copy, Default)]
+struct Waiting {
+    due: [u64; BURST_MAX],
+    count: usize,
+}
+
 /// A run in the making and its counts.
 pub struct Engine<'a> {
     plan: Plan,
@@ -70,6 +77,8 @@ pub struct Engine<'a> {
     random: fastrand::Rng,
     /// First template of the group that is next.
     group: u32,
+    /// When queries were due that wait for a buffer, in order.
+    waiting: Waiting,
     tally: Tally,
     live: &'a Live,
 }
@@ -82,6 +91,7 @@ impl<'a> Engine<'a> {
             reply: Reply::default(),
             random: fastrand::Rng::with_seed(plan.seed),
             group: 0,
+            waiting: Waiting::default(),
             tally: Tally::new(plan.timeout, plan.seed),
             live,
             plan,
@@ -105,7 +115,10 @@ impl<'a> Engine<'a> {
             self.tally.lost += self.inflight.expire(now, EXPIRE_PER_TURN);
 
             if sending {
-                let over = self.plan.schedule.finished(now) || self.live.stop.load(Ordering::Relaxed);
+                let all_built = self.waiting.count == 0 && self.plan.schedule.finished(now);
+                let over = all_built
+                    || self.plan.schedule.out_of_time(now)
+                    || self.live.stop.load(Ordering::Relaxed);
                 if !over {
                     self.build(now, port, &mut queries);
                 } else if queries.is_empty() || now >= sending_ended + self.plan.timeout {
@@ -145,29 +158,43 @@ impl<'a> Engine<'a> {
         &self.tally
     }
 
-    /// Builds queries that are due, as far as the burst has room.
+    /// Builds queries that are due, as far as the burst has room and the port buffers.
     #[inline]
     fn build<Q: QueuePair>(&mut self, now: u64, port: &mut Q, queries: &mut Burst<Q::Buf>) {
-        while queries.free() > 0 && self.plan.schedule.is_due(now) {
-            let Some(mut buffer) = port.alloc() else {
-                self.tally.no_buffer += 1;
-                return;
-            };
+        let mut waiting = self.waiting;
+        let room = queries.free();
+        for place in waiting.due.iter_mut().take(room).skip(waiting.count) {
             let Some(due) = self.plan.schedule.take(now) else {
-                return;
+                break;
             };
-            let len = self.query(due, &mut buffer);
-            buffer.set_len(len);
-            // There is room, so the buffer does not come back.
-            let _ = queries.push(buffer);
+            *place = due;
+            waiting.count += 1;
         }
+        if waiting.count == 0 {
+            return;
+        }
+        let before = queries.len();
+        let built = port.alloc_burst(queries, waiting.count);
+        for (buffer, due) in queries.iter_mut().skip(before).zip(waiting.due) {
+            let len = self.query(due, buffer);
+            buffer.set_len(len);
+        }
+        self.tally.no_buffer += u64::from(built < waiting.count);
+        waiting.due.copy_within(built..waiting.count, 0);
+        waiting.count -= built;
+        self.waiting = waiting;
     }
 
     /// Writes the next query into `buffer` and enters it as in flight; returns the frame's length.
     #[inline]
     fn query<B: Buffer>(&mut self, due: u64, buffer: &mut B) -> usize {
-        let (dice, more) = (self.random.u64(..), self.random.u64(..));
         let stride = self.plan.mix.stride();
+        let dice = self.random.u64(..);
+        let more = if stride > 1 || self.plan.templates.has_ecs() {
+            self.random.u64(..)
+        } else {
+            0
+        };
         let template = self.group + self.plan.mix.draw(more as u32);
         self.group += stride;
         if self.group as usize >= self.plan.templates.len() {
@@ -251,14 +278,13 @@ impl<'a> Engine<'a> {
             port: datagram.destination_port,
             client,
         };
-        match self.inflight.find(key) {
+        match self.inflight.find(key, now) {
             Found::Unknown => self.tally.wrong += 1,
             Found::Answered => self.tally.duplicates += 1,
             Found::GivenUp => self.tally.late += 1,
-            Found::Waiting(_, entry) if now >= entry.due + self.plan.timeout => self.tally.late += 1,
+            Found::Waiting(_, entry) if entry.age >= self.plan.timeout => self.tally.late += 1,
             Found::Waiting(slot, entry) => {
-                let latency = now.saturating_sub(entry.due);
-                match self.judge(key, header, entry.template, datagram.payload, latency) {
+                match self.judge(key, header, entry.template, datagram.payload, entry.age) {
                     Some(()) => self.inflight.settle(slot),
                     None => self.tally.wrong += 1,
                 }
@@ -297,6 +323,9 @@ impl<'a> Engine<'a> {
             self.plan.schedule.untake();
         }
         queries.clear();
+        for _ in 0..std::mem::take(&mut self.waiting.count) {
+            self.plan.schedule.untake();
+        }
     }
 
     fn publish(&self) {

@@ -113,7 +113,13 @@ impl Schedule {
     /// True when nothing more will be due, or the time for it has passed.
     #[inline]
     pub fn finished(&self, now: u64) -> bool {
-        self.left == 0 || now >= self.stop
+        self.left == 0 || self.out_of_time(now)
+    }
+
+    /// True when the time for sending has passed.
+    #[inline]
+    pub fn out_of_time(&self, now: u64) -> bool {
+        now >= self.stop
     }
 
     /// When the next query is due.

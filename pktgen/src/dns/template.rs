@@ -159,6 +159,23 @@ impl Templates {
     /// Writes a packet from template `index` and returns its length. An index without a template gives 0.
     #[inline]
     pub fn write(&self, index: u32, patch: Patch, window: &mut Window) -> usize {
+        // Offsets known to the compiler need no test for the window's end.
+        match (self.l3, self.dns) {
+            (14, 42) => self.write_at::<14, 42>(index, patch, window),
+            (18, 46) => self.write_at::<18, 46>(index, patch, window),
+            (14, 62) => self.write_at::<14, 62>(index, patch, window),
+            _ => self.write_at::<18, 66>(index, patch, window),
+        }
+    }
+
+    #[inline]
+    fn write_at<const L3: usize, const DNS: usize>(
+        &self,
+        index: u32,
+        patch: Patch,
+        window: &mut Window,
+    ) -> usize {
+        let l4 = DNS - 8;
         let Some(meta) = self.metas.get(index as usize).copied() else {
             return 0;
         };
@@ -170,34 +187,39 @@ impl Templates {
         for (to, from) in window.as_chunks_mut::<BLOCK>().0.iter_mut().zip(from) {
             *to = *from;
         }
-        let window = window.as_mut_slice();
 
         let low = self.spec.clients.base_low() + patch.client;
         let low_sum = (low >> 16) + (low & 0xffff);
         let mut udp = u32::from(meta.udp_sum) + low_sum + u32::from(patch.port) + u32::from(patch.id);
-        if self.spec.server.is_ipv4() {
-            put(window, self.l3 + 12, &low.to_be_bytes());
+        if l4 - L3 == 20 {
+            put(window, L3 + 12, &low.to_be_bytes());
             let ip = !frame::fold(u32::from(meta.ip_sum) + low_sum);
-            put(window, self.l3 + 10, &ip.to_be_bytes());
+            put(window, L3 + 10, &ip.to_be_bytes());
         } else {
-            put(window, self.l3 + 20, &low.to_be_bytes());
+            put(window, L3 + 20, &low.to_be_bytes());
         }
-        put(window, self.l4, &patch.port.to_be_bytes());
-        put(window, self.dns, &patch.id.to_be_bytes());
+        put(window, l4, &patch.port.to_be_bytes());
+        put(window, DNS, &patch.id.to_be_bytes());
         if let Some(ecs) = self.spec.ecs {
             // The address is the last thing in the message.
-            udp += put_ecs(window, len - ecs.address_len(), self.l4, ecs, patch.ecs);
+            udp += put_ecs(window, len - ecs.address_len(), l4, ecs, patch.ecs);
         }
         if self.spec.mixed_case {
-            let name = self.dns + 12..self.dns + 8 + usize::from(meta.question_len);
+            let name = DNS + 12..DNS + 8 + usize::from(meta.question_len);
             udp += flip_case(window.get_mut(name).unwrap_or_default(), patch.case);
         }
         let checksum = match !frame::fold(udp) {
             0 => 0xffff, // RFC 768: a computed zero is sent as all ones
             other => other,
         };
-        put(window, self.l4 + 6, &checksum.to_be_bytes());
+        put(window, l4 + 6, &checksum.to_be_bytes());
         len
+    }
+
+    /// True when an ECS subnet is patched in.
+    #[inline]
+    pub fn has_ecs(&self) -> bool {
+        self.spec.ecs.is_some()
     }
 
     /// The question of template `index`: name, type, class.

@@ -118,6 +118,27 @@ impl QueuePair for DpdkQueues {
         unsafe { Mbuf::alloc(self.pool.raw()) }
     }
 
+    #[inline]
+    fn alloc_burst(&mut self, burst: &mut Burst<Mbuf>, count: usize) -> usize {
+        let wanted = count.min(burst.free());
+        let spare = burst.spare();
+        // SAFETY: the pool is live, we hold a handle. All `wanted` slots, which `spare` has, are written with
+        // mbufs that are ours, reset as by `alloc`, or none is.
+        unsafe {
+            let slots = spare.as_mut_ptr().cast();
+            if sys::shim_pktmbuf_alloc_bulk(self.pool.raw(), slots, wanted as u32) == 0 {
+                burst.filled(wanted);
+                return wanted;
+            }
+        }
+        // Fewer than wanted are left.
+        for done in 0..wanted {
+            let Some(mbuf) = self.alloc() else { return done };
+            let _ = burst.push(mbuf);
+        }
+        wanted
+    }
+
     fn mac(&self) -> [u8; 6] {
         self.mac
     }
