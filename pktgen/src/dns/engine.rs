@@ -162,23 +162,25 @@ impl<'a> Engine<'a> {
     #[inline]
     fn build<Q: QueuePair>(&mut self, now: u64, port: &mut Q, queries: &mut Burst<Q::Buf>) {
         let mut waiting = self.waiting;
-        let room = queries.free();
-        for place in waiting.due.iter_mut().take(room).skip(waiting.count) {
-            let Some(due) = self.plan.schedule.take(now) else {
-                break;
-            };
-            *place = due;
-            waiting.count += 1;
-        }
+        let places = waiting
+            .due
+            .get_mut(waiting.count..queries.free())
+            .unwrap_or_default();
+        waiting.count += self.plan.schedule.take_burst(now, places);
         if waiting.count == 0 {
             return;
         }
         let before = queries.len();
         let built = port.alloc_burst(queries, waiting.count);
-        for (buffer, due) in queries.iter_mut().skip(before).zip(waiting.due) {
+        let fresh = queries.as_mut_slice().get_mut(before..).unwrap_or_default();
+        let overhead = self.plan.templates.headers_len();
+        let mut bytes = 0;
+        for (buffer, &due) in fresh.iter_mut().zip(&waiting.due) {
             let len = self.query(due, buffer);
             buffer.set_len(len);
+            bytes += len - overhead;
         }
+        self.tally.query_bytes += bytes as u64;
         self.tally.no_buffer += u64::from(built < waiting.count);
         waiting.due.copy_within(built..waiting.count, 0);
         waiting.count -= built;
@@ -202,9 +204,10 @@ impl<'a> Engine<'a> {
         }
         let client = self.plan.link.clients.draw(dice as u32);
         let (key, evicted) = self.inflight.open(due, client, template, (dice >> 32) as u16);
-        self.tally.evicted += u64::from(evicted);
-        self.tally.lost += u64::from(evicted);
-        self.tally.query_bytes += self.plan.templates.message_len(template) as u64;
+        if evicted {
+            self.tally.evicted += 1;
+            self.tally.lost += 1;
+        }
         let patch = Patch {
             client,
             port: key.port,

@@ -92,7 +92,9 @@ impl Record {
 #[derive(Debug)]
 pub struct InFlight {
     records: Box<[Record]>,
-    bits: u32,
+    /// Bits of the port that stay random.
+    random_bits: u32,
+    random_mask: u16,
     /// Number of the next query, and of the oldest that may still wait.
     next: u64,
     oldest: u64,
@@ -121,7 +123,8 @@ impl InFlight {
         let factor = (seed as u16) | 1;
         Self {
             records: vec![empty; 1 << bits].into_boxed_slice(),
-            bits,
+            random_bits: PORT_BITS + 16 - bits,
+            random_mask: (1 << (PORT_BITS + 16 - bits)) - 1,
             next: 0,
             oldest: 0,
             timeout,
@@ -148,8 +151,7 @@ impl InFlight {
         let evicted = self.span() == self.records.len() as u64 && self.give_up_oldest();
         let slot = self.slot(self.next);
         let high = (slot >> 16) as u16;
-        let random_bits = PORT_BITS + 16 - self.bits;
-        let free = (high << random_bits) | (salt & ((1 << random_bits) - 1));
+        let free = (high << self.random_bits) | (salt & self.random_mask);
         let id = (slot as u16).wrapping_mul(self.factor).wrapping_add(self.offset);
         if let Some(record) = self.records.get_mut(slot) {
             let word = due << DUE_SHIFT | u64::from(free) << PORT_SHIFT | WAITING;
@@ -186,9 +188,8 @@ impl InFlight {
         let Some(free) = key.port.checked_sub(PORT_BASE) else {
             return Found::Unknown;
         };
-        let random_bits = PORT_BITS + 16 - self.bits;
         let low = key.id.wrapping_sub(self.offset).wrapping_mul(self.inverse);
-        let slot = (usize::from(free >> random_bits) << 16) | usize::from(low);
+        let slot = (usize::from(free >> self.random_bits) << 16) | usize::from(low);
         let Some(record) = self.records.get(slot) else {
             return Found::Unknown;
         };
@@ -229,12 +230,18 @@ impl InFlight {
             if self.oldest == self.next {
                 break;
             }
-            let waiting = self.records.get(self.slot(self.oldest));
-            let over = waiting.is_none_or(|r| r.state() != WAITING || r.age(now) >= self.timeout);
-            if !over {
+            let slot = self.slot(self.oldest);
+            let Some(record) = self.records.get_mut(slot) else {
                 break;
+            };
+            if record.state() == WAITING {
+                if record.age(now) < self.timeout {
+                    break;
+                }
+                record.set_state(GIVEN_UP);
+                lost += 1;
             }
-            lost += u64::from(self.give_up_oldest());
+            self.oldest += 1;
         }
         lost
     }

@@ -99,6 +99,24 @@ impl Schedule {
         Some(due)
     }
 
+    /// Takes queries that are due at `now`, as many as `due` has places; returns how many.
+    #[inline]
+    pub fn take_burst(&mut self, now: u64, due: &mut [u64]) -> usize {
+        if self.pace == Pace::FlatOut {
+            let count = usize::try_from(self.left).unwrap_or(usize::MAX).min(due.len());
+            due.iter_mut().take(count).for_each(|place| *place = now);
+            self.left -= count as u64;
+            return count;
+        }
+        let mut count = 0;
+        for place in due {
+            let Some(time) = self.take(now) else { break };
+            *place = time;
+            count += 1;
+        }
+        count
+    }
+
     /// True when a query is due at `now`.
     #[inline]
     pub fn is_due(&self, now: u64) -> bool {
@@ -146,9 +164,16 @@ mod tests {
     fn drive(mut schedule: Schedule, start: u64, gap: u64) -> (u64, u64) {
         let (mut now, mut taken, mut last) = (start, 0, start);
         while !schedule.finished(now) {
-            while let Some(due) = schedule.take(now) {
-                assert!(due <= now && due >= last);
-                (taken, last) = (taken + 1, due);
+            let mut burst = [0; 7];
+            loop {
+                let count = schedule.take_burst(now, &mut burst);
+                for &due in &burst[..count] {
+                    assert!(due <= now && due >= last);
+                    (taken, last) = (taken + 1, due);
+                }
+                if count < burst.len() {
+                    break;
+                }
             }
             now += gap;
         }
@@ -186,7 +211,14 @@ mod tests {
         let mut schedule = Schedule::new(Pace::FlatOut, Limit::Duration(10), 5, 0);
         assert_eq!(schedule.take(7), Some(7));
         assert_eq!(schedule.take(7), Some(7));
+        let mut due = [0; 3];
+        assert_eq!((schedule.take_burst(9, &mut due), due), (3, [9; 3]));
         assert!(!schedule.finished(14) && schedule.finished(15));
+        let mut schedule = Schedule::new(Pace::FlatOut, Limit::Count(2), 5, 0);
+        assert_eq!(
+            (schedule.take_burst(9, &mut due), schedule.take_burst(9, &mut due)),
+            (2, 0)
+        );
         assert_eq!(schedule.unsent(), 0);
     }
 

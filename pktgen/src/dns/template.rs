@@ -148,6 +148,9 @@ impl Templates {
                 put(&mut block, 0, chunk);
                 block
             }));
+            // At least two blocks each: see `write_at`.
+            let blocks = (out.arena.len() - meta.block as usize).max(2);
+            out.arena.resize(meta.block as usize + blocks, [0; BLOCK]);
             out.metas.push(meta);
             if out.arena.len() * BLOCK > ARENA_MAX {
                 return None;
@@ -181,11 +184,22 @@ impl Templates {
         };
         let len = usize::from(meta.len);
         let first = meta.block as usize;
-        let Some(from) = self.arena.get(first..first + len.div_ceil(BLOCK)) else {
+        let Some(from) = self.arena.get(first..).and_then(<[_]>::first_chunk::<2>) else {
             return 0;
         };
-        for (to, from) in window.as_chunks_mut::<BLOCK>().0.iter_mut().zip(from) {
+        // Two blocks hold most frames: a copy without a loop.
+        let (to, _) = window.as_chunks_mut::<BLOCK>();
+        if let Some(to) = to.first_chunk_mut::<2>() {
             *to = *from;
+        }
+        if len > 2 * BLOCK {
+            let from = self
+                .arena
+                .get(first..first + len.div_ceil(BLOCK))
+                .unwrap_or_default();
+            for (to, from) in to.iter_mut().zip(from).skip(2) {
+                *to = *from;
+            }
         }
 
         let low = self.spec.clients.base_low() + patch.client;
@@ -246,14 +260,6 @@ impl Templates {
             sent == echo
         };
         same.then_some(sent.len())
-    }
-
-    /// Bytes of the DNS message of template `index`.
-    #[inline]
-    pub fn message_len(&self, index: u32) -> usize {
-        self.metas
-            .get(index as usize)
-            .map_or(0, |m| usize::from(m.len) - self.dns)
     }
 
     /// Bytes of a frame before its DNS message.
