@@ -288,3 +288,83 @@ pub fn resolve<Q: QueuePair, C: Clock>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+    fn link(net: &str) -> Link {
+        let clients = Clients::new(net.parse().unwrap(), "192.0.2.1".parse().unwrap()).unwrap();
+        Link {
+            mac: OURS,
+            vlan: None,
+            clients,
+        }
+    }
+
+    fn answer(link: &Link, request: &[u8]) -> Option<Vec<u8>> {
+        let mut window = [0xee; 2048];
+        window[..request.len()].copy_from_slice(request);
+        let len = link.answer(&mut window, request.len())?;
+        Some(window[..len].to_vec())
+    }
+
+    fn bytes(hex: &str) -> Vec<u8> {
+        let digits: Vec<_> = hex.bytes().filter(u8::is_ascii_hexdigit).collect();
+        let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+        digits.chunks(2).map(byte).collect()
+    }
+
+    #[test]
+    fn arp_for_a_client_only() {
+        // RFC 826: request of 192.0.2.1 at 02:..:02 for 192.0.2.9, padded to 60 bytes.
+        let ask = |target: &str| {
+            let head =
+                "ffffffffffff 020000000002 0806 0001 0800 06 04 0001 020000000002 c0000201 000000000000";
+            [bytes(head), bytes(target), vec![0; 18]].concat()
+        };
+        let reply =
+            "020000000002 020000000001 0806 0001 0800 06 04 0002 020000000001 c0000209 020000000002 c0000201";
+        let link = link("192.0.2.0/28");
+        assert_eq!(answer(&link, &ask("c0000209")), Some(bytes(reply)));
+        for other in ["c0000201", "c0000200", "c0000210"] {
+            assert_eq!(answer(&link, &ask(other)), None, "{other}");
+        }
+        assert_eq!(
+            link.learn(&bytes(reply), "192.0.2.9".parse().unwrap()),
+            Some(OURS)
+        );
+        assert_eq!(link.learn(&bytes(reply), "192.0.2.8".parse().unwrap()), None);
+    }
+
+    #[test]
+    fn solicitation_is_answered_solicited_and_overriding() {
+        // RFC 4861 sections 4.3 and 4.4: fe80::2 asks for 2001:db8::9.
+        let ask = "3333ff000009 020000000002 86dd 60000000 0020 3a ff fe800000000000000000000000000002 \
+                   ff0200000000000000000001ff000009 8700 0000 00000000 20010db8000000000000000000000009 0101 020000000002";
+        let mut ask = bytes(ask);
+        let sum_of = |f: &[u8]| {
+            let parts = [&f[22..54], &[0, 32, 0, 58], &f[54..86]].concat();
+            let acc: u32 = parts
+                .chunks(2)
+                .map(|w| u32::from(w[0]) << 8 | u32::from(w[1]))
+                .sum();
+            (acc & 0xffff) + (acc >> 16)
+        };
+        let checksum = !(sum_of(&ask) as u16);
+        ask[56..58].copy_from_slice(&checksum.to_be_bytes());
+        let reply = answer(&link("2001:db8::/64"), &ask).unwrap();
+        assert_eq!(reply[..14], bytes("020000000002 020000000001 86dd"));
+        assert_eq!(reply[20..22], [58, 255]);
+        assert_eq!(reply[22..54], [&ask[62..78], &ask[22..38]].concat());
+        assert_eq!(reply[54..56], [136, 0]);
+        let rest = bytes("60000000 20010db8000000000000000000000009 0201 020000000001");
+        assert_eq!(reply[58..], rest);
+        assert_eq!(sum_of(&reply), 0xffff);
+        assert_eq!(answer(&link("2001:db9::/64"), &ask), None);
+        ask[57] ^= 1;
+        assert_eq!(answer(&link("2001:db8::/64"), &ask), None, "wrong checksum");
+    }
+}

@@ -186,6 +186,8 @@ mod tests {
         let due: Vec<_> = std::iter::from_fn(|| schedule.take(u64::MAX)).collect();
         assert_eq!(due, [100, 333_333_433, 666_666_766]);
         assert_eq!(schedule.unsent(), 0);
+        // What is rounded off is not lost: the fourth is due after one second sharp.
+        assert_eq!(schedule.next_due(), 1_000_000_100);
     }
 
     #[test]
