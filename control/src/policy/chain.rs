@@ -24,17 +24,27 @@ pub struct ClientClass {
     pub isp: Option<usize>,
 }
 
-/// Applies one metric: what stays of `candidates` (indices into `all`), never empty unless it was.
-fn apply(metric: Metric, all: &[Candidate], candidates: &[u8], client: ClientClass) -> Vec<u8> {
-    let site = |&i: &u8| &all[i as usize];
+/// Applies one metric: what stays of `candidates` (indices into `all`). Only health can leave nothing.
+fn apply(
+    metric: Metric,
+    all: &[Candidate],
+    candidates: &[u8],
+    client: ClientClass,
+    up: &dyn Fn(u8) -> bool,
+) -> Vec<u8> {
+    let site = |i: u8| &all[i as usize];
+    let keep = |keep: &dyn Fn(u8) -> bool| {
+        candidates
+            .iter()
+            .copied()
+            .filter(|&i| keep(i))
+            .collect::<Vec<u8>>()
+    };
     match metric {
-        Metric::Health | Metric::Static => candidates.to_vec(),
+        Metric::Static => candidates.to_vec(),
+        Metric::Health => keep(up),
         Metric::Isp => {
-            let local: Vec<u8> = candidates
-                .iter()
-                .copied()
-                .filter(|i| client.isp.is_some() && site(i).isp == client.isp)
-                .collect();
+            let local = keep(&|i| client.isp.is_some() && site(i).isp == client.isp);
             // No member there, or a client of no known ISP: no reason to drop anything.
             if local.is_empty() {
                 candidates.to_vec()
@@ -43,12 +53,8 @@ fn apply(metric: Metric, all: &[Candidate], candidates: &[u8], client: ClientCla
             }
         }
         Metric::Preference => {
-            let best = candidates.iter().map(|i| site(i).preference).max();
-            candidates
-                .iter()
-                .copied()
-                .filter(|i| Some(site(i).preference) == best)
-                .collect()
+            let best = candidates.iter().map(|&i| site(i).preference).max();
+            keep(&|i| Some(site(i).preference) == best)
         }
     }
 }
@@ -69,53 +75,50 @@ pub struct Step {
     pub after: Vec<u8>,
 }
 
-/// Runs the chain once; `steps` takes what each metric did. A single survivor ends the chain.
-fn run(
-    chain: &[Metric],
-    all: &[Candidate],
-    mut candidates: Vec<u8>,
-    client: ClientClass,
-    steps: &mut Vec<Step>,
-) -> Vec<u8> {
-    for &metric in chain {
-        let after = apply(metric, all, &candidates, client);
-        steps.push(Step {
-            metric,
-            before: candidates,
-            after: after.clone(),
-        });
-        candidates = after;
-    }
-    candidates
+/// Sites that the chain considers: all but those that are out.
+fn considered(chain: &[Metric], all: &[Candidate]) -> Vec<u8> {
+    (0..all.len() as u8)
+        .filter(|&i| !is_out(chain, &all[i as usize]))
+        .collect()
 }
 
-/// Ranks sites for a class: tiers of indices into `candidates`, best first. `steps` gets the metrics' work
-/// for the first tier.
-pub fn rank(
+/// Runs metrics in order over `candidates`.
+fn run(metrics: &[Metric], all: &[Candidate], candidates: Vec<u8>, client: ClientClass) -> Vec<u8> {
+    metrics.iter().fold(candidates, |left, &metric| {
+        apply(metric, all, &left, client, &|_| true)
+    })
+}
+
+/// The chain as it reads: each metric in turn drops sites, health those that are not `up`. For `explain`.
+pub fn evaluate(
     chain: &[Metric],
     candidates: &[Candidate],
     client: ClientClass,
-    steps: &mut Vec<Step>,
-) -> Vec<Vec<u8>> {
-    let mut rest: Vec<u8> = (0..candidates.len() as u8)
-        .filter(|&i| !is_out(chain, &candidates[i as usize]))
-        .collect();
+    up: &dyn Fn(u8) -> bool,
+) -> Vec<Step> {
+    let mut left = considered(chain, candidates);
+    chain
+        .iter()
+        .map(|&metric| {
+            let after = apply(metric, candidates, &left, client, up);
+            Step {
+                metric,
+                before: std::mem::replace(&mut left, after.clone()),
+                after,
+            }
+        })
+        .collect()
+}
+
+/// Ranks sites for a class: tiers of indices into `candidates`, best first.
+pub fn rank(chain: &[Metric], candidates: &[Candidate], client: ClientClass) -> Vec<Vec<u8>> {
     // What stands before health narrows once and for all; without health everything is a fallback.
     let health = chain.iter().position(|m| *m == Metric::Health);
     let (before, after) = chain.split_at(health.unwrap_or(0));
-    rest = run(before, candidates, rest, client, steps);
+    let mut rest = run(before, candidates, considered(chain, candidates), client);
     let mut tiers = Vec::new();
-    let mut first = true;
     while !rest.is_empty() {
-        let mut later = Vec::new();
-        let tier = run(
-            after,
-            candidates,
-            rest.clone(),
-            client,
-            if first { &mut *steps } else { &mut later },
-        );
-        first = false;
+        let tier = run(after, candidates, rest.clone(), client);
         rest.retain(|i| !tier.contains(i));
         tiers.push(tier);
     }
@@ -137,7 +140,7 @@ mod tests {
     }
 
     fn tiers(chain: &[Metric], sites: &[Candidate], isp: Option<usize>) -> Vec<Vec<u8>> {
-        rank(chain, sites, ClientClass { isp }, &mut Vec::new())
+        rank(chain, sites, ClientClass { isp })
     }
 
     #[test]
@@ -216,7 +219,9 @@ mod tests {
                     }
                 };
             }
-            prop_assert_eq!(first_live, left);
+            prop_assert_eq!(&first_live, &left);
+            let steps = evaluate(&order, &all, ClientClass { isp }, &|i| up(&i));
+            prop_assert_eq!(&steps.last().unwrap().after, &left);
         }
     }
 }

@@ -248,7 +248,7 @@ fn cells(policies: &[PolicyKey], class_count: u32) -> Result<(Vec<Policy>, Vec<A
             let client = ClientClass {
                 isp: (class as usize).checked_sub(1),
             };
-            let tiers = chain::rank(&key.chain, &key.sites, client, &mut Vec::new());
+            let tiers = chain::rank(&key.chain, &key.sites, client);
             cells.push(Cell::new(tiers.iter().map(Vec::as_slice)));
         }
     }

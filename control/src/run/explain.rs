@@ -9,7 +9,7 @@ use crate::policy::chain::{self, ClientClass};
 use crate::policy::{Index, PolicyKey};
 use dataplane::link::WordTarget;
 use dataplane::stages::dns_answer::{Client, Engine, Event, Located, Outcome, Transport};
-use dataplane::tables::{NONE, Snapshot};
+use dataplane::tables::{NONE, Snapshot, Words};
 use dataplane::wire::dns;
 use domain::base::iana::Rtype;
 use domain::base::{Message, MessageBuilder, Name, ToName};
@@ -56,6 +56,7 @@ pub(super) fn explain(
     };
     buffer.truncate(len);
     Ok(Story {
+        words: &engine.chooser.words,
         snapshot,
         index,
         request,
@@ -91,6 +92,7 @@ struct Story<'a> {
     request: &'a ExplainRequest,
     events: &'a [Event],
     rtype: Rtype,
+    words: &'a Words,
 }
 
 impl Story<'_> {
@@ -198,52 +200,45 @@ impl Story<'_> {
             all_down_text(&service_config.when_all_down),
         ));
         let site_name = |i: &u8| config.sites[key.sites[*i as usize].site].name.clone();
-        let mut steps = Vec::new();
-        let tiers = chain::rank(&key.chain, &key.sites, client, &mut steps);
-        let up = self.sites_up();
+        let live = self.live(service, key);
+        let steps = chain::evaluate(&key.chain, &key.sites, client, &|i| live[i as usize] != 0);
         out.steps = steps
             .iter()
             .map(|step| Step {
                 metric: step.metric.name().into(),
                 before: step.before.iter().map(site_name).collect(),
-                after: match step.metric {
-                    // Health masks members, in every tier; shown are the sites that have one up.
-                    Metric::Health => step.after.iter().filter(|i| up(**i)).map(site_name).collect(),
-                    _ => step.after.iter().map(site_name).collect(),
-                },
+                after: step.after.iter().map(site_name).collect(),
                 text: self.step_text(key, step, client, service_config.spread),
             })
             .collect();
-        out.tiers = tiers
+        let members = |i: &u8| self.members_text(service, key, *i, live[*i as usize]);
+        out.tiers = chain::rank(&key.chain, &key.sites, client)
             .iter()
-            .map(|tier| tier.iter().map(|i| self.members_text(service, key, *i)).collect())
+            .map(|tier| tier.iter().map(members).collect())
             .collect();
         out.draw = Some(self.draw_text(service_config.spread));
     }
 
-    /// Whether a site of the policy has a member up, for the family asked for.
-    fn sites_up(&self) -> impl Fn(u8) -> bool {
-        let up: Vec<u8> = self
-            .seen()
-            .into_iter()
-            .filter(|&(_, site_up, up)| site_up && up != 0)
-            .map(|(site, ..)| site)
-            .collect();
-        // The engine stops at the first tier with a live member; what it did not look at is not known down.
-        let looked: Vec<u8> = self.seen().into_iter().map(|(site, ..)| site).collect();
-        move |site| up.contains(&site) || !looked.contains(&site)
-    }
-
-    /// Sites that the engine looked at: (site, may be given, members up).
-    fn seen(&self) -> Vec<(u8, bool, u64)> {
-        self.events
-            .iter()
-            .take_while(|e| !matches!(e, Event::AllDown))
-            .filter_map(|e| match e {
-                Event::Candidates {
-                    site, site_up, up, ..
-                } => Some((*site, *site_up, *up)),
-                _ => None,
+    /// Which members are up at each site of the policy, in the family asked for: bits in file order.
+    fn live(&self, service: u32, key: &PolicyKey) -> Vec<u64> {
+        let plans = &self.snapshot.plans;
+        let pool = plans.service(service).and_then(|s| {
+            let index = if self.rtype == Rtype::AAAA { s.v6 } else { s.v4 };
+            plans.pools.get(index as usize)
+        });
+        let groups = pool.map_or(&[][..], |pool| plans.groups(pool));
+        let any_health = !key.chain.contains(&Metric::Health);
+        (0..key.sites.len())
+            .map(|site| {
+                let Some(group) = groups.get(site).filter(|g| g.mask != 0) else {
+                    return 0;
+                };
+                let up = if any_health {
+                    u64::MAX
+                } else {
+                    self.words.up(group.word)
+                };
+                (up & group.mask) >> group.mask.trailing_zeros()
             })
             .collect()
     }
@@ -251,9 +246,8 @@ impl Story<'_> {
     fn step_text(&self, key: &PolicyKey, step: &chain::Step, client: ClientClass, spread: Spread) -> String {
         match step.metric {
             Metric::Health => {
-                let seen = self.seen();
-                let down = seen.iter().filter(|s| s.2 == 0).count();
-                format!("{down} of {} sites looked at have no member up", seen.len())
+                let down = step.before.len() - step.after.len();
+                format!("{down} of {} sites have no member up", step.before.len())
             }
             Metric::Isp => match client.isp {
                 None => "the client's ISP is not known: nothing dropped".into(),
@@ -274,24 +268,22 @@ impl Story<'_> {
         }
     }
 
-    /// A site with its members, for a tier.
-    fn members_text(&self, service: u32, key: &PolicyKey, site: u8) -> String {
+    /// A site with its members, for a tier; `up` are the bits of those that are up.
+    fn members_text(&self, service: u32, key: &PolicyKey, site: u8, up: u64) -> String {
         let config = &self.index.config;
         let site_index = key.sites[site as usize].site;
         let v6 = self.rtype == Rtype::AAAA;
-        let service = &config.services[service as usize];
-        let seen = self.seen();
-        let up = seen.iter().find(|s| s.0 == site).map(|s| s.2);
-        let members: Vec<String> = service
+        let members: Vec<String> = config.services[service as usize]
             .members
             .iter()
             .filter(|m| m.site == site_index && m.address.is_ipv6() == v6)
             .enumerate()
-            .map(|(i, m)| match up {
-                Some(up) if up >> i & 1 == 0 => format!("{} down", m.address),
-                Some(_) => m.address.to_string(),
-                // Behind the tier that answered: not looked at.
-                None => m.address.to_string(),
+            .map(|(i, m)| {
+                if up >> i & 1 == 1 {
+                    m.address.to_string()
+                } else {
+                    format!("{} down", m.address)
+                }
             })
             .collect();
         format!("{} ({})", config.sites[site_index].name, members.join(", "))

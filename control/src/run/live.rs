@@ -183,15 +183,8 @@ impl Live {
         if let Err(error) = self.send_words() {
             tracing::error!(%error, "a change of health does not reach the workers");
         }
-        tracing::info!(
-            address = %target.address,
-            port = target.check.port,
-            state = ?transition.state,
-            stale = transition.stale,
-            reason = transition.reason,
-            pools,
-            "health changed"
-        );
+        // The prober has logged the change itself.
+        tracing::debug!(address = %target.address, pools, "words sent");
     }
 
     /// Loads the configuration file anew and publishes it, or keeps the old one whole.
