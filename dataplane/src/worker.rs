@@ -113,7 +113,9 @@ impl<Q: QueuePair> Worker<Q> {
     pub fn run(mut self) -> Self {
         while !self.link.stop.is_set() {
             let mut received = 0;
-            for _ in 0..POLLS_PER_TURN {
+            // Nothing is read before there are tables to answer by: it waits in the port's ring.
+            let polls = if self.generation() == 0 { 0 } else { POLLS_PER_TURN };
+            for _ in 0..polls {
                 let now = Ticks::now();
                 let here = self.poll(now);
                 received += here;

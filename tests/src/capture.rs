@@ -90,6 +90,8 @@ pub struct Target {
     pub ipv4: Ipv4Addr,
     /// Its IPv6 service address.
     pub ipv6: Ipv6Addr,
+    /// Who asks in captures of a loopback interface, whose own source may not be answered.
+    pub client: Ipv6Addr,
 }
 
 /// What to do about IPv4 header, TCP and UDP checksums.
@@ -102,7 +104,7 @@ pub enum Checksums {
 }
 
 /// Addresses a frame to `target`: destination MAC (a group address stays), IP destination, ARP
-/// target; then the checksums. Everything else stays. Not an IP or ARP frame: only the MAC.
+/// target, an IPv6 source of ::1; then the checksums. Everything else stays. Not an IP or ARP frame: only the MAC.
 pub fn readdress(frame: &mut [u8], target: &Target, checksums: Checksums) {
     if frame.len() < 14 {
         return;
@@ -125,6 +127,9 @@ pub fn readdress(frame: &mut [u8], target: &Target, checksums: Checksums) {
             ipv4_checksums(packet, checksums);
         }
         ETHERTYPE_IPV6 if packet.len() >= 40 => {
+            if packet[8..24] == Ipv6Addr::LOCALHOST.octets() {
+                packet[8..24].copy_from_slice(&target.client.octets());
+            }
             packet[24..40].copy_from_slice(&target.ipv6.octets());
             let length = usize::from(u16::from_be_bytes([packet[4], packet[5]]));
             if packet.len() >= 40 + length {
@@ -288,6 +293,7 @@ mod tests {
         mac: [2, 0x70, 0x63, 0x61, 0x70, 0],
         ipv4: Ipv4Addr::new(192, 0, 2, 53),
         ipv6: Ipv6Addr::new(0x2001, 0xdb8, 0x53, 0, 0, 0, 0, 0x53),
+        client: Ipv6Addr::new(0x2001, 0xdb8, 0x53, 0, 0, 0, 0, 0x10),
     };
 
     fn captures() -> Vec<(String, Vec<Vec<u8>>)> {
@@ -339,6 +345,7 @@ mod tests {
                     ETHERTYPE_IPV4 => (&packet[16..20], &TARGET.ipv4.octets()),
                     _ => (&packet[24..40], &TARGET.ipv6.octets()),
                 };
+                assert!(ethertype != ETHERTYPE_IPV6 || packet[8..24] != Ipv6Addr::LOCALHOST.octets());
                 assert_eq!(to.0, to.1, "{name} {at}");
                 assert!(frame[..6] == TARGET.mac || frame[0] & 1 == 1, "{name} {at}");
                 let fragment = ethertype == ETHERTYPE_IPV4 && (packet[6] & 0x3f != 0 || packet[7] != 0);

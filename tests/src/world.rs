@@ -169,7 +169,7 @@ impl World {
             // Its rings alone hold 2,048 buffers each way on each of the three ports.
             text = text
                 .replace("net_af_packet", "net_af_xdp")
-                .replace("memory = \"128MB\"", "memory = \"128MB\"\nbuffers = 16384");
+                .replace("memory = \"128MB\"", "memory = \"256MB\"\nbuffers = 16384");
         }
         self.lab.write("demo.zone", &read("demo.zone")?)?;
         self.lab.write("windrose.toml", &edit(text))

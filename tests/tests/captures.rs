@@ -19,6 +19,7 @@ fn target() -> Target {
         mac: PCAP_MAC,
         ipv4: "192.0.2.53".parse().unwrap(),
         ipv6: "2001:db8:1::53".parse().unwrap(),
+        client: "2001:db8:1::10".parse().unwrap(),
     }
 }
 

@@ -239,6 +239,7 @@ fn tagged_query(world: &World, tags: &[u8]) -> Vec<u8> {
         mac: port,
         ipv4: world.isps[0].service.0,
         ipv6: world.isps[0].service.1,
+        client: world.isps[0].resolver.1,
     };
     capture::readdress(&mut frame, &target, capture::Checksums::Right);
     frame

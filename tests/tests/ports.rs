@@ -110,13 +110,10 @@ fn memif_answers_pktgen() {
 fn null_starts_and_keeps_the_laws() {
     let mut lab = Lab::new().unwrap();
     let (_, appliance) = start(&mut lab, "net_null0");
-    // Blank frames, as many as are polled for.
+    // As many frames as are polled for. Nobody writes them: they hold what their buffers held before,
+    // zeroes at first, so most are to MAC 00:00:00:00:00:00, which is nobody.
     eventually("frames come", LONG, || Ok(appliance.received()? > 10_000)).unwrap();
     let totals = laws::hold(&appliance.stop().unwrap()).unwrap();
-    // All zeroes: to MAC 00:00:00:00:00:00, which is nobody.
-    assert_eq!(
-        (totals["replied"], totals["drop_foreign_mac"]),
-        (0, totals["received"]),
-        "{totals:?}"
-    );
+    assert!(totals["drop_foreign_mac"] > 0, "{totals:?}");
+    assert_eq!(totals["received"], totals["dropped"], "{totals:?}");
 }
