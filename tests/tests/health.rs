@@ -34,7 +34,11 @@ fn moves_to(world: &World, site: usize) -> Duration {
 
 #[test]
 fn a_crash_moves_answers_and_the_rise_rule_brings_them_back() {
-    let mut world = World::running(Kind::AfPacket, 1).unwrap();
+    let mut world = World::build(1).unwrap();
+    let config = world
+        .config(Kind::AfPacket, 1, |text| text.replace("rise = 2", "rise = 4"))
+        .unwrap();
+    world.start(&config).unwrap();
     moves_to(&world, 0);
     let start = Instant::now();
     world.sites[0].origin.crash().unwrap();
@@ -50,14 +54,16 @@ fn a_crash_moves_answers_and_the_rise_rule_brings_them_back() {
         assert!(!answer(&world, 0, "live.example.com").contains(&member(&world, 0)));
     }
 
-    world.sites[0].origin.restart().unwrap();
     let start = Instant::now();
-    let back = moves_to(&world, 0);
-    // Two successes in a row take at least the time from one check to the next, 450 ms, less what has
-    // passed since the first: the first may come at once, the second cannot.
+    world.sites[0].origin.restart().unwrap();
+    moves_to(&world, 0);
+    // Four successes in a row are three times 450 ms or more from the first to the last; less what the
+    // first check may have been late by. One success would have been enough within 550 ms.
+    let back = start.elapsed();
+    println!("answers returned after {back:?} (rise 4)");
     assert!(
-        start.elapsed() >= Duration::from_millis(400),
-        "back after {back:?}: one success was enough"
+        back >= Duration::from_millis(800),
+        "back after {back:?}: fewer than four successes"
     );
     laws::hold_after_stop(&mut world).unwrap();
 }
