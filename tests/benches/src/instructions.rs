@@ -1,0 +1,195 @@
+//! Instructions per answered query, counted by callgrind on the memory port.
+//!
+//! The bench starts itself under valgrind, twice with different numbers of queries, and divides the difference: what
+//! happens once cancels. Only what [`measured_polls`] and below execute is counted.
+
+use crate::queries::{Kind, read_reply};
+use crate::table::{Gate, Row, Table};
+use crate::world::{POLLS_PER_TURN, USUAL, World, measured_polls, this_program};
+use anyhow::{Context, Result, bail};
+use dataplane::arch::Ticks;
+use dataplane::counters::Counter;
+use dataplane::io::memory::{MemoryConfig, MemoryPort};
+use dataplane::io::{BURST_MAX, Burst, QueuePair};
+use std::process::Command;
+
+/// Different queries in turn.
+const QUERIES: usize = 256;
+/// Turns of the worker's loop in the two runs; 8 bursts of 32 each.
+const TURNS: [usize; 2] = [100, 500];
+/// The kind that stands for the port alone.
+pub(crate) const PORT: &str = "port";
+
+/// Gates of the kinds: the whole path, the port with it.
+const fn gate(kind: Kind) -> Option<f64> {
+    match kind {
+        Kind::StaticA => Some(530.0),
+        Kind::GslbA => Some(600.0),
+        Kind::GslbEdns => Some(680.0),
+        Kind::GslbEcs => Some(850.0),
+        Kind::NxDomain4 => Some(850.0),
+        Kind::NxDomain127 => Some(3_000.0),
+        Kind::GslbIsp | Kind::GslbWeighted => None,
+    }
+}
+
+/// Measures all kinds.
+///
+/// # Errors
+/// When valgrind is missing or a run fails.
+pub(crate) fn bench(table: &mut Table) -> Result<()> {
+    table.section("Instructions per query, rx to tx on the memory port (replay of 256 frames, bursts of 32)");
+    let port = per_query(PORT)?;
+    let mut hit = None;
+    for kind in Kind::ALL {
+        let measured = per_query(kind.name())?;
+        if kind == Kind::GslbA {
+            hit = Some(measured);
+        }
+        table.push(Row {
+            name: kind.title().into(),
+            measured,
+            unit: "instructions",
+            gate: gate(kind).map_or(Gate::None, Gate::AtMost),
+            note: format!("of these the port's own {port:.0}, the rest {:.0}", measured - port),
+        });
+        if let (Kind::NxDomain4, Some(hit)) = (kind, hit) {
+            table.push(Row {
+                name: "NXDOMAIN, 4 labels, to a hit (GSLB A)".into(),
+                measured: measured / hit,
+                unit: "x",
+                gate: Gate::AtMost(1.4),
+                note: "same run".into(),
+            });
+        }
+    }
+    table.missing("+ cookie echoed; ECS + cookie", "not in this version");
+    Ok(())
+}
+
+fn per_query(kind: &str) -> Result<f64> {
+    let [few, many] = TURNS;
+    let (few_count, many_count) = (count(kind, few)?, count(kind, many)?);
+    let queries = (many - few) * POLLS_PER_TURN * BURST_MAX;
+    Ok((many_count - few_count) as f64 / queries as f64)
+}
+
+/// Instructions of one run under callgrind.
+fn count(kind: &str, turns: usize) -> Result<u64> {
+    let out = tempfile::NamedTempFile::new()?;
+    callgrind(kind, turns, out.path(), &[])?;
+    let text = std::fs::read_to_string(out.path())?;
+    let total = text.lines().find_map(|line| line.strip_prefix("totals: "));
+    total
+        .and_then(|n| n.trim().parse().ok())
+        .context("callgrind wrote no total: is valgrind 3.19 or later installed?")
+}
+
+fn callgrind(kind: &str, turns: usize, out: &std::path::Path, more: &[&str]) -> Result<()> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--toggle-collect=*measured_polls*"])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .args(more)
+        .arg(this_program()?)
+        .args(["inner-instructions", kind, &turns.to_string()])
+        .output()
+        .context("cannot start valgrind: install it (packages.apt)")?;
+    if !output.status.success() {
+        bail!(
+            "the run under valgrind failed:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(())
+}
+
+/// Prints where the instructions of one kind go, by function and by source line.
+///
+/// # Errors
+/// As [`bench`].
+pub(crate) fn profile(kind: &str) -> Result<()> {
+    let out = tempfile::NamedTempFile::new()?;
+    let turns = TURNS[1];
+    callgrind(kind, turns, out.path(), &["--dump-line=yes", "--dump-instr=no"])?;
+    let queries = turns * POLLS_PER_TURN * BURST_MAX;
+    println!("{kind}: {queries} queries; {:.1} instructions each\n", per_query(kind)?);
+    let run = |args: &[&str]| -> Result<String> {
+        let output = Command::new("callgrind_annotate")
+            .args(args)
+            .arg(out.path())
+            .output()
+            .context("cannot start callgrind_annotate: install valgrind")?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    println!("{}", run(&["--auto=no", "--threshold=99.5"])?);
+    println!("{}", run(&["--auto=yes", "--threshold=99", "--context=0"])?);
+    Ok(())
+}
+
+/// What runs under valgrind.
+///
+/// # Errors
+/// When a reply is not what the kind expects.
+pub(crate) fn inner(kind: &str, turns: usize) -> Result<()> {
+    let config = MemoryConfig {
+        buffers: 2 * QUERIES,
+        frames: 2 * QUERIES,
+        ..MemoryConfig::default()
+    };
+    let (mut port, wire) = MemoryPort::new(config);
+    if kind == PORT {
+        wire.replay(&Kind::StaticA.frames(QUERIES, config.mac));
+        measured_polls_of_port(&mut port, turns);
+        return Ok(());
+    }
+    let kind = parse(kind)?;
+    let frames = kind.frames(QUERIES, config.mac);
+    let (mut worker, _link) = World::new(USUAL)?.worker(port)?;
+    // Each query is answered as it should be, before any is counted.
+    for frame in &frames {
+        wire.inject(frame);
+    }
+    while worker.poll(Ticks::now()) > 0 {}
+    let replies = wire.take_all();
+    let wrong = replies.iter().find(|r| read_reply(r) != Some(kind.expected()));
+    if replies.len() != frames.len() || wrong.is_some() {
+        bail!(
+            "{} of {} queries answered; a wrong reply: {:?}; {:?}",
+            replies.len(),
+            frames.len(),
+            wrong.map(|r| read_reply(r)),
+            worker.counters()
+        );
+    }
+    wire.replay(&frames);
+    let received = measured_polls(&mut worker, turns);
+    let replied = worker.counters().get(Counter::Replied) as usize;
+    if replied != received + QUERIES || received != turns * POLLS_PER_TURN * BURST_MAX {
+        bail!("{received} received while {replied} replied");
+    }
+    Ok(())
+}
+
+/// The port alone: what came goes out as it is.
+#[inline(never)]
+fn measured_polls_of_port(port: &mut MemoryPort, turns: usize) {
+    let mut burst = Burst::default();
+    for _ in 0..turns * POLLS_PER_TURN {
+        port.rx(&mut burst);
+        port.tx(&mut burst);
+    }
+}
+
+/// The kind of that name.
+///
+/// # Errors
+/// The names there are.
+pub(crate) fn parse(name: &str) -> Result<Kind> {
+    Kind::ALL
+        .into_iter()
+        .find(|kind| kind.name() == name)
+        .with_context(|| {
+            let names = Kind::ALL.map(Kind::name).join(", ");
+            format!("no kind of query \"{name}\"; there are {names}, and {PORT}")
+        })
+}

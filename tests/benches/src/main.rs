@@ -1,0 +1,86 @@
+//! `./run bench [NAME...]`: what a packet costs, against the budget; one row a gate, exit code 1 when one is missed.
+//!
+//! One file a group of gates. Counts are exact on any machine; rates are ratios of interleaved pairs in one run.
+//! The `inner-` commands are what the bench starts itself with, under valgrind or for each run on a real port.
+
+mod instructions;
+mod queries;
+mod table;
+mod world;
+
+use anyhow::{Result, bail};
+use clap::Parser;
+use mimalloc::MiMalloc;
+use std::process::ExitCode;
+use table::Table;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// What a packet costs, against the budget.
+#[derive(Parser, Debug)]
+#[command(name = "bench")]
+struct Args {
+    /// Fewer pairs and smaller tables: minutes instead of a quarter of an hour.
+    #[arg(long)]
+    quick: bool,
+    /// Which groups (default: all): instructions. Or `profile KIND`: where the instructions of a kind go.
+    names: Vec<String>,
+}
+
+/// One group of gates.
+type Group = (&'static str, fn(&mut Table, bool) -> Result<()>);
+
+/// All groups, in the order of the table.
+const GROUPS: &[Group] = &[("instructions", |table, _| instructions::bench(table))];
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// True when no gate was missed.
+fn run(args: &Args) -> Result<bool> {
+    let names: Vec<&str> = args.names.iter().map(String::as_str).collect();
+    match names[..] {
+        ["profile", kind] => return instructions::profile(kind).map(|()| true),
+        ["inner-instructions", kind, turns] => {
+            return instructions::inner(kind, turns.parse()?).map(|()| true);
+        }
+        _ => {}
+    }
+    if let Some(unknown) = names.iter().find(|n| GROUPS.iter().all(|(name, _)| name != *n)) {
+        let known: Vec<&str> = GROUPS.iter().map(|(name, _)| *name).collect();
+        bail!("no group \"{unknown}\"; there are {}", known.join(", "));
+    }
+    println!("{}", machine());
+    let mut table = Table::default();
+    for (name, group) in GROUPS {
+        if names.is_empty() || names.contains(name) {
+            group(&mut table, args.quick)?;
+        }
+    }
+    Ok(table.finish())
+}
+
+/// The machine and the build, for the head of the table.
+fn machine() -> String {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map_or("unknown CPU", |rest| rest.trim_start_matches([' ', '\t', ':']));
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let command: Vec<String> = std::env::args().skip(1).collect();
+    format!(
+        "Windrose bench: {model}, {cores} cores; {}; ./run bench {}",
+        dataplane::io::dpdk::Eal::version(),
+        command.join(" ")
+    )
+}

@@ -1,0 +1,193 @@
+//! The queries that the benches send: whole Ethernet frames, all different, by kind.
+
+use crate::world::{self, SERVICE};
+use dataplane::wire::checksum::{Sum, pseudo_v4};
+
+/// What is asked, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The A record of one of the zone's names.
+    StaticA,
+    /// The service, 2 of 27 members of 6 sites in one tier, in turn.
+    GslbA,
+    /// The same, with EDNS.
+    GslbEdns,
+    /// The same, with EDNS and a client subnet that an ISP has.
+    GslbEcs,
+    /// Without EDNS, by clients whose ISP has a site: its members alone are in the first tier.
+    GslbIsp,
+    /// The service that draws at random by weight.
+    GslbWeighted,
+    /// A name that does not exist, of 4 labels.
+    NxDomain4,
+    /// A name that does not exist, of 127 labels.
+    NxDomain127,
+}
+
+impl Kind {
+    /// All, in the order of the table.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::StaticA,
+        Self::GslbA,
+        Self::GslbEdns,
+        Self::GslbEcs,
+        Self::NxDomain4,
+        Self::NxDomain127,
+        Self::GslbIsp,
+        Self::GslbWeighted,
+    ];
+
+    /// Its name on the command line.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::StaticA => "static-a",
+            Self::GslbA => "gslb-a",
+            Self::GslbEdns => "gslb-edns",
+            Self::GslbEcs => "gslb-ecs",
+            Self::GslbIsp => "gslb-isp",
+            Self::GslbWeighted => "gslb-weighted",
+            Self::NxDomain4 => "nxdomain-4",
+            Self::NxDomain127 => "nxdomain-127",
+        }
+    }
+
+    /// What it is, for the table.
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::StaticA => "static A",
+            Self::GslbA => "GSLB A, 2 of 27 in turn",
+            Self::GslbEdns => "GSLB A + EDNS",
+            Self::GslbEcs => "GSLB A + EDNS + ECS",
+            Self::GslbIsp => "GSLB A, site in the client's ISP",
+            Self::GslbWeighted => "GSLB A, 2 of 27 weighted",
+            Self::NxDomain4 => "NXDOMAIN, 4 labels",
+            Self::NxDomain127 => "NXDOMAIN, 127 labels",
+        }
+    }
+
+    /// RCODE and answer count that every reply must have.
+    pub(crate) const fn expected(self) -> (u8, u16) {
+        match self {
+            Self::StaticA => (0, 1),
+            Self::NxDomain4 | Self::NxDomain127 => (3, 0),
+            _ => (0, 2),
+        }
+    }
+
+    /// `count` frames of this kind for a port with this MAC address; every one asks something else or comes from
+    /// elsewhere.
+    pub(crate) fn frames(self, count: usize, mac: [u8; 6]) -> Vec<Vec<u8>> {
+        (0..count).map(|i| self.frame(i, mac)).collect()
+    }
+
+    fn frame(self, i: usize, mac: [u8; 6]) -> Vec<u8> {
+        let name = match self {
+            // A prime step: neighbours in the burst are not neighbours in the zone.
+            Self::StaticA => world::name(i * 389 % world::USUAL.names),
+            Self::GslbWeighted => "weighted.example.com".into(),
+            Self::NxDomain4 => format!("q{i}.none.example.com"),
+            Self::NxDomain127 => long_name(i),
+            _ => "vod.example.com".into(),
+        };
+        // Clients are spread over all prefixes; without EDNS options they are looked up by their source.
+        let with_site = self == Self::GslbIsp;
+        let at = nth_prefix(i, with_site);
+        let (mut client, _) = world::prefix(at);
+        client[3] = 7;
+        let edns = match self {
+            Self::GslbEdns => Some(Vec::new()),
+            Self::GslbEcs => {
+                let mut option = vec![0, 8, 0, 7, 0, 1, 24, 0];
+                option.extend_from_slice(&client[..3]);
+                Some(option)
+            }
+            _ => None,
+        };
+        query(&Query {
+            mac,
+            client,
+            id: i as u16,
+            name: &name,
+            edns: edns.as_deref(),
+        })
+    }
+}
+
+/// The prefix of the i-th client, in an ISP that has a site or in one that has none.
+fn nth_prefix(i: usize, with_site: bool) -> usize {
+    let spread = i * 7919 % (world::USUAL.prefixes / world::ISPS);
+    let sites = world::SITES / 2;
+    let isp = if with_site {
+        i % sites
+    } else {
+        sites + i % (world::ISPS - sites)
+    };
+    spread * world::ISPS + isp
+}
+
+/// 127 labels of one byte below `x`, the longest that a name can have; the first four tell `i`.
+fn long_name(i: usize) -> String {
+    let letter = |n: usize| char::from(b'a' + (n % 26) as u8);
+    let first = [i, i / 26, i / 676, i / 17_576].map(|n| format!("{}.", letter(n)));
+    format!("{}{}x", first.concat(), "w.".repeat(126 - first.len()))
+}
+
+/// One query.
+pub(crate) struct Query<'a> {
+    /// Where it goes.
+    pub(crate) mac: [u8; 6],
+    /// Source address.
+    pub(crate) client: [u8; 4],
+    /// DNS id and part of the source port.
+    pub(crate) id: u16,
+    /// Name in text without the last dot.
+    pub(crate) name: &'a str,
+    /// Options of an OPT record, if it has one.
+    pub(crate) edns: Option<&'a [u8]>,
+}
+
+/// The Ethernet frame of an A query over IPv4.
+pub(crate) fn query(q: &Query<'_>) -> Vec<u8> {
+    let mut dns = Vec::new();
+    dns.extend(q.id.to_be_bytes());
+    dns.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(q.edns.is_some())]);
+    for label in q.name.split('.') {
+        dns.push(label.len() as u8);
+        dns.extend(label.bytes());
+    }
+    dns.extend([0, 0, 1, 0, 1]);
+    if let Some(options) = q.edns {
+        // Root, OPT, 1232 bytes, no flags (RFC 6891 section 6.1.2).
+        dns.extend([0, 0, 41, 0x04, 0xd0, 0, 0, 0, 0]);
+        dns.extend((options.len() as u16).to_be_bytes());
+        dns.extend(options);
+    }
+    let udp_len = 8 + dns.len() as u16;
+    let mut udp = (0xc000 | q.id).to_be_bytes().to_vec();
+    udp.extend([0, 53]);
+    udp.extend(udp_len.to_be_bytes());
+    udp.extend([0, 0]);
+    udp.extend(dns);
+    let sum = Sum::of(&udp)
+        .plus(pseudo_v4(q.client, SERVICE, 17, udp_len))
+        .udp_checksum();
+    udp[6..8].copy_from_slice(&sum);
+    let mut ip = vec![0x45, 0];
+    ip.extend((20 + udp_len).to_be_bytes());
+    ip.extend([0x12, 0x34, 0, 0, 57, 17, 0, 0]);
+    ip.extend(q.client);
+    ip.extend(SERVICE);
+    let sum = Sum::of(&ip).checksum();
+    ip[10..12].copy_from_slice(&sum);
+    let mut frame = q.mac.to_vec();
+    frame.extend([2, 0, 0, 0, 0, 0xc1, 8, 0]);
+    frame.extend(ip);
+    frame.extend(udp);
+    frame
+}
+
+/// RCODE and answer count of the DNS reply in an IPv4 frame, if it is one.
+pub(crate) fn read_reply(frame: &[u8]) -> Option<(u8, u16)> {
+    let dns = frame.get(42..54)?;
+    (dns[2] & 0x80 != 0).then(|| (dns[3] & 15, u16::from_be_bytes([dns[6], dns[7]])))
+}

@@ -1,0 +1,231 @@
+//! What the benches measure on: a configuration written to files and loaded as the appliance does, compiled, and a
+//! worker that has adopted it.
+//!
+//! Called by every bench. The files live in a temporary folder that goes with the [`World`].
+
+use anyhow::{Context, Result, bail};
+use control::config::{self, model::Config};
+use control::policy::{Compiled, Compiler};
+use dataplane::arch::{TickRate, Ticks};
+use dataplane::counters::Published;
+use dataplane::io::QueuePair;
+use dataplane::link::{ControlLink, LinkSlots, StopFlag, WordTarget, connect};
+use dataplane::stages::classify::PortView;
+use dataplane::tables::Snapshot;
+use dataplane::tables::addresses::{AddressKind, Addresses};
+use dataplane::worker::{Idle, Worker, WorkerConfig};
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// The service address that queries go to.
+pub(crate) const SERVICE: [u8; 4] = [192, 0, 2, 53];
+/// Members of the service.
+pub(crate) const MEMBERS: usize = 27;
+/// Sites that they stand at.
+pub(crate) const SITES: usize = 6;
+
+/// How large the configuration is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    /// Names with an A record: see [`name`].
+    pub(crate) names: usize,
+    /// Client prefixes, over [`ISPS`] ISPs.
+    pub(crate) prefixes: usize,
+}
+
+/// What the instruction counts and rates are measured on.
+pub(crate) const USUAL: Size = Size {
+    names: 1_000,
+    prefixes: 10_000,
+};
+/// ISPs: the first [`SITES`] / 2 have a site.
+pub(crate) const ISPS: usize = 20;
+
+/// A compiled configuration.
+pub(crate) struct World {
+    /// The configuration, as loaded.
+    pub(crate) config: Arc<Config>,
+    /// Compiles it again.
+    pub(crate) compiler: Compiler,
+}
+
+/// The i-th client prefix: an address and a length of 20 to 24 bits, disjoint from all others, in 11.0.0.0 and on.
+/// Up to 800,000 of them.
+pub(crate) fn prefix(i: usize) -> ([u8; 4], u8) {
+    // A /20 has room for 16 /24: each 16th prefix is followed by its more specific ones.
+    let network = 0x0b00_0000 + ((i as u32) << 8);
+    let length = if i.is_multiple_of(16) { 20 } else { 24 };
+    (network.to_be_bytes(), length)
+}
+
+/// The i-th name with an A record; all are of one length.
+pub(crate) fn name(i: usize) -> String {
+    format!("n{i:07}.example.com")
+}
+
+/// The ISP of the i-th prefix: neighbours differ, so that nothing can be merged.
+pub(crate) fn isp_of(i: usize) -> usize {
+    i % ISPS
+}
+
+fn toml(size: Size) -> String {
+    let mut out = String::from(
+        "[dataplane]\ncores = [0]\nshare_cores = true\n\n[[port]]\nname = \"p\"\ndevice = \"net_null0\"\n\
+         addresses = [\"192.0.2.53\"]\n",
+    );
+    for isp in 0..ISPS {
+        _ = write!(out, "\n[[isp]]\nname = \"isp{isp}\"\nprefixes = [");
+        for i in (0..size.prefixes).filter(|i| isp_of(*i) == isp) {
+            let ([a, b, c, d], length) = prefix(i);
+            _ = write!(out, "\"{a}.{b}.{c}.{d}/{length}\",");
+        }
+        out.push_str("]\n");
+    }
+    for site in 0..SITES {
+        _ = write!(out, "\n[[site]]\nname = \"site{site}\"\n");
+        if site < SITES / 2 {
+            _ = writeln!(out, "isp = \"isp{site}\"");
+        }
+    }
+    out.push_str("\n[[zone]]\nname = \"example.com\"\nfile = \"example.zone\"\n");
+    out.push_str("\n[[zone]]\nname = \"x\"\nfile = \"x.zone\"\n");
+    for (name, spread) in [("vod", "round-robin"), ("weighted", "weighted")] {
+        _ = write!(
+            out,
+            "\n[[service]]\nname = \"{name}.example.com\"\nttl = 30\nanswers = 2\n\
+             chain = [\"health\", \"isp\", \"static\"]\nstatic = \"{spread}\"\nmember = [\n"
+        );
+        for member in 0..MEMBERS {
+            _ = writeln!(
+                out,
+                "  {{ address = \"198.51.100.{}\", site = \"site{}\", weight = {} }},",
+                member + 1,
+                member % SITES,
+                member % 5 + 1
+            );
+        }
+        out.push_str("]\n");
+    }
+    out
+}
+
+fn example_zone(names: usize) -> String {
+    let mut out = String::from(
+        "$ORIGIN example.com.\n$TTL 300\n@ SOA ns1 hostmaster 1 3600 600 86400 60\n@ NS ns1\nns1 A 192.0.2.53\n",
+    );
+    for i in 0..names {
+        _ = writeln!(out, "n{i:07} A 203.0.{}.{}", i / 250 % 250, i % 250 + 1);
+    }
+    out
+}
+
+/// A zone whose names may have 127 labels, as the apex is one letter.
+const X_ZONE: &str =
+    "$ORIGIN x.\n$TTL 300\n@ SOA ns1 h 1 3600 600 86400 60\n@ NS ns1\nns1 A 192.0.2.53\nw.w A 192.0.2.1\n";
+
+impl World {
+    /// Writes and loads the configuration.
+    ///
+    /// # Errors
+    /// What the loader says against it.
+    pub(crate) fn new(size: Size) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("bench.toml");
+        std::fs::write(&path, toml(size))?;
+        std::fs::write(folder.path().join("example.zone"), example_zone(size.names))?;
+        std::fs::write(folder.path().join("x.zone"), X_ZONE)?;
+        let (config, _warnings) =
+            config::load_with_warnings(&path).map_err(|found| anyhow::anyhow!("{found}"))?;
+        Ok(Self {
+            config: Arc::new(config),
+            compiler: Compiler::default(),
+        })
+    }
+
+    /// Compiles it, for one port with this MAC address.
+    ///
+    /// # Errors
+    /// What exceeds a limit.
+    pub(crate) fn compile(&mut self, mac: [u8; 6]) -> Result<Snapshot> {
+        let address = (IpAddr::from(SERVICE), AddressKind::Service);
+        let view = PortView {
+            mac,
+            addresses: Addresses::new([address].into_iter(), fastrand::u64(..))?,
+            verify_udp_checksum: true,
+        };
+        let Compiled { snapshot, .. } =
+            self.compiler
+                .compile(self.config.clone(), vec![view], |_| true, 0)?;
+        Ok(snapshot)
+    }
+
+    /// The health words that changed since the last call.
+    pub(crate) fn words(&mut self) -> Result<Vec<(u32, u64, u64)>> {
+        let mut slots = self
+            .compiler
+            .slots
+            .lock()
+            .map_err(|_| anyhow::anyhow!("the slots' owner panicked"))?;
+        Ok(slots.take_changes())
+    }
+
+    /// A worker over one queue pair that has adopted the compiled configuration, and control's end of its link.
+    ///
+    /// # Errors
+    /// As [`World::compile`].
+    pub(crate) fn worker<Q: QueuePair>(&mut self, queues: Q) -> Result<(Worker<Q>, ControlLink<Snapshot>)> {
+        let snapshot = self.compile(queues.mac())?;
+        let generation = snapshot.generation;
+        let (worker_link, mut link) = connect(LinkSlots::default(), StopFlag::default());
+        let mut worker = Worker::new(
+            vec![queues],
+            worker_link,
+            Arc::new(Published::default()),
+            WorkerConfig {
+                idle: Idle::Spin,
+                seed: 7,
+                rate: TickRate::from_hz(1_000_000_000),
+            },
+        );
+        let now = Ticks::now();
+        for (index, up, fallback) in self.words()? {
+            link.delivery
+                .set_word(WordTarget::Members(index), [up, fallback], now);
+        }
+        link.delivery.publish(Arc::new(snapshot), generation, now);
+        for _ in 0..16 {
+            link.delivery.pump(|_| {});
+            worker.housekeep(Ticks::now());
+        }
+        if worker.generation() != generation {
+            bail!("the worker has not adopted its snapshot");
+        }
+        Ok((worker, link))
+    }
+}
+
+/// Polls as the worker's own loop does while packets come: housekeeping after every eight bursts.
+#[inline(never)]
+pub(crate) fn measured_polls<Q: QueuePair>(worker: &mut Worker<Q>, turns: usize) -> usize {
+    let mut received = 0;
+    for _ in 0..turns {
+        for _ in 0..POLLS_PER_TURN {
+            received += worker.poll(Ticks::now());
+        }
+        worker.housekeep(Ticks::now());
+    }
+    received
+}
+
+/// Polls between two housekeeping turns, as in the worker.
+pub(crate) const POLLS_PER_TURN: usize = 8;
+
+/// This program, to be started again.
+///
+/// # Errors
+/// When the system does not tell.
+pub(crate) fn this_program() -> Result<String> {
+    let path = std::env::current_exe().context("own path")?;
+    Ok(path.to_string_lossy().into_owned())
+}
