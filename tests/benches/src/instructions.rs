@@ -51,7 +51,10 @@ pub(crate) fn bench(table: &mut Table) -> Result<()> {
             measured,
             unit: "instructions",
             gate: gate(kind).map_or(Gate::None, Gate::AtMost),
-            note: format!("of these the port's own {port:.0}, the rest {:.0}", measured - port),
+            note: format!(
+                "of these the port's own {port:.0}, the rest {:.0}",
+                measured - port
+            ),
         });
         if let (Kind::NxDomain4, Some(hit)) = (kind, hit) {
             table.push(Row {
@@ -112,7 +115,10 @@ pub(crate) fn profile(kind: &str) -> Result<()> {
     let turns = TURNS[1];
     callgrind(kind, turns, out.path(), &["--dump-line=yes", "--dump-instr=no"])?;
     let queries = turns * POLLS_PER_TURN * BURST_MAX;
-    println!("{kind}: {queries} queries; {:.1} instructions each\n", per_query(kind)?);
+    println!(
+        "{kind}: {queries} queries; {:.1} instructions each\n",
+        per_query(kind)?
+    );
     let run = |args: &[&str]| -> Result<String> {
         let output = Command::new("callgrind_annotate")
             .args(args)

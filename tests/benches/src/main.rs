@@ -5,7 +5,10 @@
 
 mod instructions;
 mod queries;
+mod replay;
+mod rig;
 mod table;
+mod testpmd;
 mod world;
 
 use anyhow::{Result, bail};
@@ -24,7 +27,7 @@ struct Args {
     /// Fewer pairs and smaller tables: minutes instead of a quarter of an hour.
     #[arg(long)]
     quick: bool,
-    /// Which groups (default: all): instructions. Or `profile KIND`: where the instructions of a kind go.
+    /// Which groups (default: all): instructions, replay. Or `profile KIND`: where the instructions of a kind go.
     names: Vec<String>,
 }
 
@@ -32,7 +35,10 @@ struct Args {
 type Group = (&'static str, fn(&mut Table, bool) -> Result<()>);
 
 /// All groups, in the order of the table.
-const GROUPS: &[Group] = &[("instructions", |table, _| instructions::bench(table))];
+const GROUPS: &[Group] = &[
+    ("instructions", |table, _| instructions::bench(table)),
+    ("replay", replay::bench),
+];
 
 fn main() -> ExitCode {
     match run(&Args::parse()) {

@@ -26,7 +26,9 @@ const BUFFERS: u32 = 8192;
 pub(crate) fn bench(table: &mut Table, quick: bool) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("queries.pcap");
-    table.section("Packets replayed from memory (net_pcap, infinite_rx=1, 256 queries), one worker in this process");
+    table.section(
+        "Packets replayed from memory (net_pcap, infinite_rx=1, 256 queries), one worker in this process",
+    );
     // Any MAC: the port's own is known when it is open, and it needs the file for that.
     let kinds: &[Kind] = if quick {
         &[Kind::GslbA]
@@ -39,7 +41,11 @@ pub(crate) fn bench(table: &mut Table, quick: bool) -> Result<()> {
         capture::write(&file, &kind.frames(QUERIES, PCAP_MAC))?;
         let device = rig::replay_device(index, &file);
         let (_port, queues) = rig::open(&eal, &device, BUFFERS)?;
-        anyhow::ensure!(queues.mac() == PCAP_MAC, "net_pcap has the address {:?}", queues.mac());
+        anyhow::ensure!(
+            queues.mac() == PCAP_MAC,
+            "net_pcap has the address {:?}",
+            queues.mac()
+        );
         let (mut worker, _link) = World::new(USUAL)?.worker(queues)?;
         let mut testpmd = Testpmd::start(&rig::replay_device(0, &file), "5tswap", None)?;
         let (mut ours, mut theirs, mut ratios) = (vec![], vec![], vec![]);

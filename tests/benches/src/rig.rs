@@ -61,7 +61,9 @@ pub(crate) fn pinned<T: Send>(eal: &Eal, measure: impl FnOnce() -> Result<T> + S
             let _registered = dpdk::register_thread(eal)?;
             measure()
         });
-        thread.join().map_err(|_| anyhow!("the measuring thread panicked"))?
+        thread
+            .join()
+            .map_err(|_| anyhow!("the measuring thread panicked"))?
     })
 }
 

@@ -71,12 +71,21 @@ impl Table {
         self.gates += usize::from(row.gate != Gate::None);
         self.failed += usize::from(!passes);
         let (gate, verdict) = match row.gate {
-            Gate::AtMost(limit) => (format!("<= {}", Figure(limit)), if passes { "pass" } else { "FAIL" }),
-            Gate::AtLeast(limit) => (format!(">= {}", Figure(limit)), if passes { "pass" } else { "FAIL" }),
+            Gate::AtMost(limit) => (
+                format!("<= {}", Figure(limit)),
+                if passes { "pass" } else { "FAIL" },
+            ),
+            Gate::AtLeast(limit) => (
+                format!(">= {}", Figure(limit)),
+                if passes { "pass" } else { "FAIL" },
+            ),
             Gate::None => (String::new(), ""),
         };
         let measured = format!("{} {}", Figure(row.measured), row.unit);
-        println!("  {:<44} {measured:>20} {gate:>10}  {verdict:<4}  {}", row.name, row.note);
+        println!(
+            "  {:<44} {measured:>20} {gate:>10}  {verdict:<4}  {}",
+            row.name, row.note
+        );
     }
 
     /// Says of a gate that there is no figure, and why.

@@ -42,7 +42,15 @@ impl Testpmd {
             None => vec![],
         };
         argv.extend(["setpriv", "--pdeathsig", "KILL", "--", "dpdk-testpmd", &lcores]);
-        argv.extend(["--no-huge", "-m", "256", "--no-pci", "--no-telemetry", &prefix, &vdev]);
+        argv.extend([
+            "--no-huge",
+            "-m",
+            "256",
+            "--no-pci",
+            "--no-telemetry",
+            &prefix,
+            &vdev,
+        ]);
         argv.extend(["--", "-i", "--nb-cores=1", "--total-num-mbufs=16384"]);
         let mode = format!("--forward-mode={mode}");
         argv.push(&mode);

@@ -151,7 +151,7 @@ impl World {
         let address = (IpAddr::from(SERVICE), AddressKind::Service);
         let view = PortView {
             mac,
-            addresses: Addresses::new([address].into_iter(), fastrand::u64(..))?,
+            addresses: Addresses::new([address], fastrand::u64(..))?,
             verify_udp_checksum: true,
         };
         let Compiled { snapshot, .. } =
@@ -193,7 +193,8 @@ impl World {
             link.delivery
                 .set_word(WordTarget::Members(index), [up, fallback], now);
         }
-        link.delivery.publish(Arc::new(snapshot), generation, now);
+        // Nothing was published before, so nothing is superseded.
+        let _ = link.delivery.publish(Arc::new(snapshot), generation, now);
         for _ in 0..16 {
             link.delivery.pump(|_| {});
             worker.housekeep(Ticks::now());
