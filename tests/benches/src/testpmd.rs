@@ -41,7 +41,9 @@ impl Testpmd {
             Some(name) => vec!["ip", "netns", "exec", name],
             None => vec![],
         };
-        argv.extend(["setpriv", "--pdeathsig", "KILL", "--", "dpdk-testpmd", &lcores]);
+        argv.extend(["setpriv", "--pdeathsig", "KILL", "--"]);
+        // Into a pipe it would print in blocks.
+        argv.extend(["stdbuf", "-oL", "dpdk-testpmd", &lcores]);
         argv.extend([
             "--no-huge",
             "-m",
@@ -96,10 +98,10 @@ impl Testpmd {
         }
     }
 
-    /// One command and what it prints.
-    fn ask(&mut self, command: &str) -> Result<String> {
+    /// One command and what it prints up to `mark`.
+    fn ask(&mut self, command: &str, mark: &str) -> Result<String> {
         writeln!(self.input, "{command}")?;
-        self.until(PROMPT)
+        self.until(mark)
     }
 
     /// Packets received and transmitted per second over about `time`, by its own counts and clock.
@@ -107,12 +109,12 @@ impl Testpmd {
     /// # Errors
     /// When it has ended.
     pub(crate) fn rate(&mut self, time: Duration) -> Result<(f64, f64)> {
-        self.ask("start")?;
+        self.ask("start", "packet forwarding")?;
         std::thread::sleep(Duration::from_millis(50));
-        self.ask("show port stats 0")?;
+        self.ask("show port stats 0", "Tx-bps:")?;
         std::thread::sleep(time);
-        let text = self.ask("show port stats 0")?;
-        self.ask("stop")?;
+        let text = self.ask("show port stats 0", "Tx-bps:")?;
+        self.ask("stop", "Done.")?;
         let figure = |name: &str| -> Result<f64> {
             let rest = text
                 .split(name)
