@@ -191,9 +191,10 @@ impl Engine {
                 q.class = class_of(snapshot, q.client);
             }
             let mut reply = Reply::start(snapshot, q, buffer, transport);
-            return self.service(snapshot, q, &mut reply, found.service, node.zone, 0xc00c, trace);
+            return self.service(snapshot, q, &mut reply, found.service, node, 0xc00c, trace);
         }
-        if q.qtype == rtype::ANY && !node.has(Node::CUT) {
+        let empty = node.entry_count() == 0 && found.service == NONE;
+        if q.qtype == rtype::ANY && !node.has(Node::CUT) && !empty {
             return any(snapshot, q, buffer, transport, node);
         }
         match snapshot.names.entry(node, q.qtype) {
@@ -205,7 +206,7 @@ impl Engine {
                 };
                 let owner = reply.owner(&blob, entry.owner);
                 reply.blob(&blob);
-                self.service(snapshot, q, &mut reply, entry.service, node.zone, owner, trace)
+                self.service(snapshot, q, &mut reply, entry.service, node, owner, trace)
             }
             Some(entry) => fixed(snapshot, q, buffer, transport, entry),
             None => {
@@ -215,7 +216,8 @@ impl Engine {
         }
     }
 
-    /// Appends a service's addresses, owned by the name at the pointer `owner`.
+    /// Appends a service's addresses, owned by the name at the pointer `owner`, to the aliases of `node` if it
+    /// is one.
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "one call site each, inlined")]
     fn service<T: Trace>(
@@ -224,11 +226,12 @@ impl Engine {
         q: &Located,
         reply: &mut Reply<'_>,
         service: u32,
-        zone: u32,
+        node: &Node,
         owner: u16,
         trace: &mut T,
     ) -> Outcome {
         let plans = &snapshot.plans;
+        let aliases = reply.answers();
         let Some(&Service {
             policy: policy_index,
             v4,
@@ -279,9 +282,15 @@ impl Engine {
             }
         }
         trace.event(Event::Scope(scope));
-        if reply.answers() == 0 {
-            let zone = snapshot.zones.get(zone as usize);
-            if let Some(blob) = zone.and_then(|z| snapshot.answers.blob(z.negative)) {
+        if reply.answers() == aliases {
+            let negative = if aliases > 0 {
+                // The aliases again, with the SOA of the zone that they end in.
+                reply.restart();
+                snapshot.names.entry(node, Entry::DEFAULT).map(|e| e.blob)
+            } else {
+                snapshot.zones.get(node.zone as usize).map(|z| z.negative)
+            };
+            if let Some(blob) = negative.and_then(|at| snapshot.answers.blob(at)) {
                 reply.blob(&blob);
             }
             return reply.finish(rcode::NOERROR as u16, flags::AA, Some(scope), Counter::DnsNodata);
@@ -343,8 +352,7 @@ fn negative(
     reply.finish(code as u16, flags::AA, Some(0), counter)
 }
 
-/// ANY gets one synthesised HINFO (RFC 8482 section 4.2), or NODATA for an empty non-terminal; a CNAME
-/// answers for itself.
+/// ANY gets one synthesised HINFO (RFC 8482 section 4.2); a CNAME answers for itself.
 #[cold]
 fn any(snapshot: &Snapshot, q: &Located, buffer: &mut [u8], transport: Transport, node: &Node) -> Outcome {
     if let Some(entry) = snapshot

@@ -62,6 +62,12 @@ impl<'a> Reply<'a> {
         self.ancount
     }
 
+    /// Takes back all records. What was truncated stays so.
+    pub(super) fn restart(&mut self) {
+        self.at = self.q.question_end as usize;
+        (self.ancount, self.nscount, self.arcount) = (0, 0, 0);
+    }
+
     /// Notes that the all-down rule chose.
     #[inline(always)]
     pub(super) fn all_down(&mut self, yes: bool) {
@@ -167,8 +173,7 @@ impl<'a> Reply<'a> {
     #[inline(always)]
     pub(super) fn finish(&mut self, code: u16, aa: u16, scope: Option<u8>, counter: Counter) -> Outcome {
         if self.truncated {
-            self.at = self.q.question_end as usize;
-            (self.ancount, self.nscount, self.arcount) = (0, 0, 0);
+            self.restart();
         }
         if self.q.has_opt {
             self.put_opt((code >> 4) as u8, scope);
