@@ -206,6 +206,10 @@ pub enum Section {
     Additional,
 }
 
+/// Names from this message offset on are no targets of pointers: a pointer has 14 bits, and may be shifted by
+/// the length of a longer question.
+const TARGETS_END: usize = 0x4000 - dns::NAME_MAX;
+
 /// The record did not fit: a reply is at most 65,535 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
@@ -269,8 +273,7 @@ impl BlobBuilder {
         let labels = dns::label_offsets(name, &mut offsets);
         for &start in offsets.iter().take(labels) {
             let start = start as usize;
-            // A pointer has 14 bits.
-            if at + start < 0x4000
+            if at + start < TARGETS_END
                 && let Some(suffix) = name.get(start..)
             {
                 let lowered = suffix.to_ascii_lowercase();
@@ -325,7 +328,7 @@ impl BlobBuilder {
         let labels = dns::label_offsets(name, &mut offsets);
         for &at in offsets.iter().take(labels).take_while(|&&at| (at as usize) < end) {
             let message_at = self.base + start + at as usize;
-            if message_at < 0x4000 {
+            if message_at < TARGETS_END {
                 let lowered = name.get(at as usize..).unwrap_or(&[]).to_ascii_lowercase();
                 self.targets.push((lowered, message_at as u16));
             }
