@@ -34,6 +34,8 @@ struct Owner<'a> {
     sets: Vec<&'a Rrset>,
     service: Option<(u32, u32)>,
     cut: bool,
+    /// The cut that an empty non-terminal lies below.
+    below_cut: Option<Vec<u8>>,
     outside: bool,
 }
 
@@ -111,12 +113,18 @@ impl<'a> Compiler<'a> {
             }
         }
         for (index, zone) in self.zones.iter().enumerate() {
+            let apex_len = zone.apex.as_slice().len();
             for set in &zone.rrsets {
                 let owner = lowered(set.owner.as_slice());
                 if self.zone_of(&owner) != Some(index) {
                     continue;
                 }
-                if ancestors(&owner).skip(1).any(|n| cuts.contains(n)) {
+                // Up to the zone's own apex: the zone itself may lie below a cut of another.
+                let below_cut = ancestors(&owner)
+                    .skip(1)
+                    .take_while(|n| n.len() > apex_len)
+                    .any(|n| cuts.contains(n));
+                if below_cut {
                     self.below.entry(owner).or_default().push(set);
                     continue;
                 }
@@ -160,6 +168,28 @@ impl<'a> Compiler<'a> {
                     ..Owner::default()
                 };
                 self.owners.insert(ancestor.to_vec(), owner);
+            }
+        }
+        self.refer_below_cuts();
+    }
+
+    /// A zone may be served that lies deeper below a cut than its own: what stands between is referred, as all
+    /// else below the cut.
+    fn refer_below_cuts(&mut self) {
+        let cut_of = |(name, owner): (&Vec<u8>, &Owner<'a>)| {
+            let empty = owner.sets.is_empty() && owner.service.is_none() && !owner.outside;
+            let cut = ancestors(name)
+                .skip(1)
+                .filter(|_| empty)
+                .find(|n| self.owners.get(*n).is_some_and(|o| o.cut && o.zone == owner.zone))?;
+            Some((name.clone(), cut.to_vec()))
+        };
+        let found: Vec<_> = self.owners.iter().filter_map(cut_of).collect();
+        for (name, cut) in found {
+            let sets = self.owners.get(&cut).map(|o| o.sets.clone());
+            if let Some(owner) = self.owners.get_mut(&name) {
+                owner.sets = sets.unwrap_or_default();
+                (owner.cut, owner.below_cut) = (true, Some(cut));
             }
         }
     }
@@ -214,7 +244,12 @@ impl<'a> Compiler<'a> {
             flags |= Node::WILDCARD;
         }
         if owner.cut {
-            return Ok((self.cut(name, owner, zones)?, flags | Node::CUT));
+            let mut entries = self.cut(owner.below_cut.as_deref().unwrap_or(name), owner, zones)?;
+            if owner.below_cut.is_some() {
+                // The parent side answers DS for the cut alone.
+                entries.retain(|e| e.rtype != rtype::DS);
+            }
+            return Ok((entries, flags | Node::CUT));
         }
         let mut entries = Vec::new();
         if let Some(cname) = owner.sets.iter().find(|s| s.rtype == rtype::CNAME) {
