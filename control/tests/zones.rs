@@ -158,6 +158,7 @@ fn what_is_wrong_is_said_where_it_is() {
         ("x TYPE1 \\# 3 c00002", (5, 14), "not RDATA of this type"),
         ("x TYPE65280 \\# 3 c000", (5, 18), ""),
         ("x SOA a b 1 2 3 4 5", (5, 1), "which is not the apex"),
+        ("*.x NS ns1", (5, 1), "a wildcard cannot be delegated"),
         ("@ SOA a b 1 2 3 4 5", (2, 1), "has 2 SOA records"),
         (
             "x CNAME y\nx A 192.0.2.1",

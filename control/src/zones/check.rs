@@ -49,7 +49,8 @@ pub(super) fn check(zone: &mut ZoneText, services: &HashSet<Vec<u8>>) {
     }
 }
 
-/// SOA once and at the apex alone, NS at the apex (RFC 1034 section 4.2.1, RFC 1035 section 5.2).
+/// SOA once and at the apex alone, NS at the apex (RFC 1034 section 4.2.1, RFC 1035 section 5.2), and none at a
+/// wildcard, where it would mean nothing that is defined (RFC 4592 section 4.2).
 fn apex_sets(zone: &mut ZoneText, apex: &[u8], found: &mut Vec<Found>) {
     let name = zone.apex.clone();
     let start = Place { file: 0, offset: 0 };
@@ -85,6 +86,16 @@ fn apex_sets(zone: &mut ZoneText, apex: &[u8], found: &mut Vec<Found>) {
         if lower(&set.owner) != apex {
             let message = format!("SOA at {}., which is not the apex {name}.", set.owner);
             found.push(error(place, message));
+        }
+    }
+    for (set, place) in zone.sets.iter().filter(|(set, _)| set.rtype == NS) {
+        if set.owner.as_slice().starts_with(b"\x01*") {
+            let message = format!("NS at {}.: a wildcard cannot be delegated", set.owner);
+            let help = Some("delegate each name, or let the servers of one zone above answer for all");
+            found.push(Found {
+                help,
+                ..error(place, message)
+            });
         }
     }
 }
