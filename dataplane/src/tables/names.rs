@@ -498,3 +498,6 @@ impl NamesBuilder {
         Ok(names)
     }
 }
+
+#[cfg(test)]
+mod tests;

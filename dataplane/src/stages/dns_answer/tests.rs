@@ -1,1 +1,267 @@
+//! Blobs through the engine: whatever records a blob was built from come out again, read by an independent
+//! parser (`domain`), behind the question that it was encoded for, behind longer ones that end in it, and
+//! behind those that its wildcard covers.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
+use super::*;
+use crate::mmap::Table;
+use crate::tables::answers::{AnswersBuilder, BlobBuilder, Section};
+use crate::tables::names::NamesBuilder;
+use crate::tables::{Classes, Limits, Plans};
+use domain::base::rdata::ComposeRecordData;
+use domain::base::{Message, ToName};
+use domain::rdata::AllRecordData;
+use proptest::prelude::{any, *};
+use std::sync::Arc;
+
+/// A record as it goes in and must come out, names lower-cased: section, owner, type, TTL, RDATA.
+type Record = (Section, Vec<u8>, u16, u32, Vec<u8>);
+
+/// Names of a snapshot that holds just these nodes, the root first: (name, flags, entries).
+fn snapshot(nodes: &[(&[u8], u8, Vec<Entry>)], answers: AnswersBuilder, negative: u32) -> Snapshot {
+    let mut names = NamesBuilder::new([5, 6, 7, 8]);
+    let mut done = std::collections::HashSet::new();
+    for (name, flags, entries) in nodes {
+        names.add(&name.to_ascii_lowercase(), 0, *flags, entries, None);
+        done.insert(name.to_ascii_lowercase());
+    }
+    for (name, ..) in nodes {
+        let mut rest = name.to_ascii_lowercase();
+        while rest[0] > 0 {
+            rest.drain(..1 + rest[0] as usize);
+            if done.insert(rest.clone()) {
+                names.add(&rest, 0, Node::OUTSIDE, &[], None);
+            }
+        }
+    }
+    let plans = Plans {
+        services: Table::from_vec(vec![]).unwrap(),
+        policies: Table::from_vec(vec![]).unwrap(),
+        pages: vec![],
+        pools: Table::from_vec(vec![]).unwrap(),
+        groups: Table::from_vec(vec![]).unwrap(),
+        records_a: Table::from_vec(vec![]).unwrap(),
+        records_aaaa: Table::from_vec(vec![]).unwrap(),
+        weights_a: Table::from_vec(vec![]).unwrap(),
+        weights_aaaa: Table::from_vec(vec![]).unwrap(),
+    };
+    Snapshot {
+        generation: 1,
+        ports: Arc::default(),
+        names: Arc::new(names.build().unwrap()),
+        answers: Arc::new(answers.build().unwrap()),
+        zones: Arc::new(vec![Zone { negative }]),
+        classes: Arc::new(Classes::build(vec![], vec![], 1).unwrap()),
+        plans: Arc::new(plans),
+        limits: Limits::default(),
+    }
+}
+
+/// Asks for TXT of a name; the records of the reply.
+fn ask(snapshot: &Snapshot, qname: &[u8]) -> Vec<Record> {
+    let mut query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00".to_vec();
+    query.extend(qname);
+    query.extend([0, 16, 0, 1]);
+    let mut buffer = vec![0xa5; 0x10000];
+    buffer[..query.len()].copy_from_slice(&query);
+    let mut engine = Engine::new(1);
+    let mut located = Located::default();
+    located.locate(snapshot, &buffer, query.len(), Client::V4([192, 0, 2, 1]));
+    engine.find(snapshot, &mut located);
+    let outcome = engine.answer(snapshot, &mut located, &mut buffer, Transport::Tcp, &mut Silent);
+    let Outcome::Reply { len, truncated, .. } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert!(!truncated);
+    assert_eq!(buffer[12..query.len()], query[12..]);
+    let message = Message::from_octets(&buffer[..len]).unwrap();
+    let (_, answer, authority, additional) = message.sections().unwrap();
+    let sections = [
+        (Section::Answer, answer),
+        (Section::Authority, authority),
+        (Section::Additional, additional),
+    ];
+    let mut out = Vec::new();
+    for (section, records) in sections {
+        for record in records {
+            let record = record.unwrap();
+            let (rtype, ttl) = (record.rtype().to_int(), record.ttl().as_secs());
+            let owner: domain::base::Name<Vec<u8>> = record.owner().to_name();
+            let mut rdata = Vec::new();
+            let parsed = record.to_record::<AllRecordData<_, _>>().unwrap().unwrap();
+            parsed.data().compose_rdata(&mut rdata).unwrap();
+            let owner = owner.as_slice().to_ascii_lowercase();
+            out.push((section, owner, rtype, ttl, rdata.to_ascii_lowercase()));
+        }
+    }
+    out
+}
+
+/// Names that share labels with each other and with the questions, which end in the first.
+fn some_name() -> impl Strategy<Value = Vec<u8>> {
+    let label = prop_oneof![
+        prop::sample::select(vec![&b"a"[..], b"Bb", b"ns", b"w\0w", b"*"]).prop_map(<[u8]>::to_vec),
+        prop::collection::vec(any::<u8>(), 1..40),
+    ];
+    let base = prop::sample::select(vec![
+        &b"\x01w\x07example\x03com\0"[..],
+        b"\x07EXAMPLE\x03com\0",
+        b"\x03com\0",
+        b"\x03org\0",
+        b"\0",
+    ]);
+    (prop::collection::vec(label, 0..4), base).prop_map(|(labels, base)| {
+        let mut name: Vec<u8> = labels
+            .iter()
+            .flat_map(|l| [&[l.len() as u8][..], l].concat())
+            .collect();
+        name.extend(base);
+        name
+    })
+}
+
+fn rdata() -> impl Strategy<Value = (u16, Vec<u8>)> {
+    prop_oneof![
+        any::<[u8; 4]>().prop_map(|a| (rtype::A, a.to_vec())),
+        any::<[u8; 16]>().prop_map(|a| (rtype::AAAA, a.to_vec())),
+        some_name().prop_map(|n| (rtype::NS, n)),
+        some_name().prop_map(|n| (rtype::CNAME, n)),
+        some_name().prop_map(|n| (12, n)),
+        (some_name(), any::<[u8; 2]>()).prop_map(|(n, p)| (rtype::MX, [&p[..], &n].concat())),
+        (some_name(), any::<[u8; 6]>()).prop_map(|(n, p)| (33, [&p[..], &n].concat())),
+        (some_name(), some_name(), any::<[u8; 20]>())
+            .prop_map(|(m, r, t)| (rtype::SOA, [&m[..], &r, &t].concat())),
+        (1u8..200).prop_map(|n| (rtype::TXT, [vec![n], vec![b't'; n as usize]].concat())),
+    ]
+}
+
+/// A record to encode: section, owner (`None`: the question's name), TTL, type and RDATA.
+type Given = (Section, Option<Vec<u8>>, u32, (u16, Vec<u8>));
+
+fn records() -> impl Strategy<Value = Vec<Given>> {
+    let section = prop::sample::select(vec![Section::Answer, Section::Authority, Section::Additional]);
+    // Owned by the question, or by any name.
+    let owner = prop::option::of(some_name());
+    prop::collection::vec((section, owner, 0..0x8000_0000u32, rdata()), 1..24).prop_map(|mut records| {
+        records.sort_by_key(|r| r.0);
+        records
+    })
+}
+
+/// Fills the blob; what must come out when the question's owner name is `shown`.
+fn fill(blob: &mut BlobBuilder, records: &[Given], question: &[u8], shown: &[u8]) -> Vec<Record> {
+    let mut want = Vec::new();
+    for (section, owner, ttl, (rtype, rdata)) in records {
+        let owner = owner.as_deref().unwrap_or(question);
+        blob.record(*section, owner, *rtype, *ttl, rdata).unwrap();
+        let owner = if owner.eq_ignore_ascii_case(question) {
+            shown
+        } else {
+            owner
+        };
+        want.push((
+            *section,
+            owner.to_ascii_lowercase(),
+            *rtype,
+            *ttl,
+            rdata.to_ascii_lowercase(),
+        ));
+    }
+    want
+}
+
+const BASE: &[u8] = b"\x01w\x07example\x03com\0";
+
+fn below(labels: &[u8]) -> Vec<u8> {
+    let mut name: Vec<u8> = labels
+        .iter()
+        .flat_map(|&n| [vec![n], vec![b'q'; n as usize]].concat())
+        .collect();
+    name.extend(BASE);
+    name
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #[test]
+    fn behind_its_own_question(records in records(), question in some_name()) {
+        let mut blob = BlobBuilder::new(&question);
+        // Under a wildcard's own name too: there the asterisk is the label that was asked for.
+        let want = fill(&mut blob, &records, &question, &question);
+        let mut answers = AnswersBuilder::default();
+        // Not the first blob, so that offsets count.
+        answers.add(&BlobBuilder::new(b"\0")).unwrap();
+        let at = answers.add(&blob).unwrap();
+        let entry = Entry::fixed(rtype::TXT, 0, at);
+        let snapshot = snapshot(&[(&question, 0, vec![entry])], answers, at);
+        prop_assert_eq!(ask(&snapshot, &question), want.clone());
+        prop_assert_eq!(ask(&snapshot, &question.to_ascii_uppercase()), want);
+    }
+
+    #[test]
+    fn behind_questions_that_end_in_its_name(
+        records in records(),
+        labels in prop::collection::vec(1u8..=63, 0..4),
+    ) {
+        let mut blob = BlobBuilder::for_suffix(BASE);
+        let want = fill(&mut blob, &records, BASE, BASE);
+        let mut answers = AnswersBuilder::default();
+        let at = answers.add(&blob).unwrap();
+        let entry = Entry::fixed(Entry::DEFAULT, 0, at).with_flags(Entry::REFERRAL);
+        let cut = snapshot(&[(BASE, Node::CUT, vec![entry])], answers, at);
+        let mut question = below(&labels);
+        question.truncate(255);
+        prop_assume!(dns::name_len(&question) == Ok(question.len()));
+        prop_assert_eq!(ask(&cut, &question), want);
+    }
+
+    #[test]
+    fn behind_questions_that_its_wildcard_covers(
+        records in records(),
+        labels in prop::collection::vec(1u8..=63, 1..4),
+    ) {
+        let wildcard = [b"\x01*", BASE].concat();
+        let question = below(&labels);
+        prop_assume!(dns::name_len(&question) == Ok(question.len()));
+        let mut blob = BlobBuilder::new(&wildcard);
+        let want = fill(&mut blob, &records, &wildcard, &question);
+        let mut answers = AnswersBuilder::default();
+        let at = answers.add(&blob).unwrap();
+        let entry = Entry::fixed(rtype::TXT, 0, at);
+        let nodes: [(&[u8], u8, Vec<Entry>); 2] =
+            [(BASE, Node::WILDCARD, vec![]), (&wildcard, 0, vec![entry])];
+        let covered = snapshot(&nodes, answers, at);
+        prop_assert_eq!(ask(&covered, &question), want);
+    }
+}
+
+#[test]
+fn pointers_stay_within_their_14_bits_when_shifted() {
+    // Names around message offset 16,384, in a blob that is shifted by up to 240 bytes.
+    let mut blob = BlobBuilder::for_suffix(BASE);
+    let mut want = Vec::new();
+    for n in 0..2000u16 {
+        let owner = [&[4][..], format!("{n:04}").as_bytes(), b"\x03net\0"].concat();
+        for last in 0..2 {
+            blob.record(Section::Authority, &owner, rtype::A, 1, &[192, 0, 2, last])
+                .unwrap();
+            want.push((
+                Section::Authority,
+                owner.clone(),
+                rtype::A,
+                1,
+                vec![192, 0, 2, last],
+            ));
+        }
+        if blob.data().len() > 20_000 {
+            break;
+        }
+    }
+    let mut answers = AnswersBuilder::default();
+    let at = answers.add(&blob).unwrap();
+    let entry = Entry::fixed(Entry::DEFAULT, 0, at).with_flags(Entry::REFERRAL);
+    let cut = snapshot(&[(BASE, Node::CUT, vec![entry])], answers, at);
+    for labels in [&[][..], &[63], &[63, 63, 63, 40]] {
+        assert_eq!(ask(&cut, &below(labels)), want, "{labels:?}");
+    }
+}

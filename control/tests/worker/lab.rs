@@ -1,0 +1,292 @@
+//! A worker with its ports, its link and a compiler of configurations. Time is what the test says.
+
+use crate::frames::{OUR_MAC, SERVICE_V4, SERVICE_V6};
+use control::config::model::*;
+use control::policy::Compiler;
+use dataplane::arch::{TickRate, Ticks};
+use dataplane::counters::{Counter, Counters, Published};
+use dataplane::io::memory::{MemoryConfig, MemoryPort, MemoryWire};
+use dataplane::link::{ControlLink, LinkSlots, StopFlag, WordTarget, connect};
+use dataplane::stages::classify::PortView;
+use dataplane::tables::Snapshot;
+use dataplane::tables::addresses::{AddressKind, Addresses};
+use dataplane::worker::{Worker, WorkerConfig};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Ticks of one turn; the clock runs at 1 GHz.
+const TURN: u64 = 10_000;
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::from_str(text).unwrap()
+}
+
+pub(crate) fn set(owner: &str, rtype: u16, rdata: Vec<Vec<u8>>) -> Rrset {
+    Rrset {
+        owner: name(owner),
+        rtype,
+        ttl: 300,
+        rdata,
+    }
+}
+
+/// A set of one record whose RDATA is a name.
+pub(crate) fn target(owner: &str, rtype: u16, to: &str) -> Rrset {
+    set(owner, rtype, vec![name(to).as_slice().to_vec()])
+}
+
+/// A zone with SOA (MINIMUM 60) and NS.
+pub(crate) fn zone(apex: &str, mut rrsets: Vec<Rrset>) -> Zone {
+    let mut soa = name(&format!("ns1.{apex}")).as_slice().to_vec();
+    soa.extend_from_slice(name(&format!("hostmaster.ns1.{apex}")).as_slice());
+    soa.extend([1u32, 3600, 600, 86400, 60].map(u32::to_be_bytes).concat());
+    rrsets.push(set(apex, 6, vec![soa]));
+    rrsets.push(target(apex, 2, &format!("ns1.{apex}")));
+    Zone {
+        apex: name(apex),
+        file: PathBuf::from("test.zone"),
+        rrsets,
+    }
+}
+
+pub(crate) fn base(zones: Vec<Zone>) -> Config {
+    Config {
+        path: PathBuf::from("test.toml"),
+        hash: String::new(),
+        appliance: Appliance { name: "test".into() },
+        dataplane: Dataplane {
+            cores: vec![0],
+            share_cores: true,
+            idle: Idle::Sleep,
+            memory_bytes: 64 << 20,
+            buffers: 1024,
+            eal: vec![],
+        },
+        ports: vec![],
+        dns: Dns {
+            udp_size_max: 1232,
+            nsid: Some("edge".into()),
+            ecs: true,
+        },
+        isps: vec![],
+        sites: vec![],
+        zones,
+        services: vec![],
+        admin: Admin {
+            socket: PathBuf::from("/dev/null"),
+            listen: None,
+            token: None,
+        },
+    }
+}
+
+/// A zone with static names, and the service vod.example.com with members 198.51.100.1, .2 (site 0, in the ISP of
+/// 10.1/16) and .11, .12 (site 1), two an answer. `net` takes the place of 192.0 and 198.51 in all addresses.
+pub(crate) fn example(net: u8) -> Config {
+    let mut config = base(vec![zone(
+        "example.com.",
+        vec![
+            set(
+                "www.example.com.",
+                1,
+                vec![vec![net, 0, 2, 1], vec![net, 0, 2, 2]],
+            ),
+            set("*.wild.example.com.", 1, vec![vec![net, 0, 2, 3]]),
+            set(
+                "big.example.com.",
+                1,
+                (0..60).map(|n| vec![net, 0, 3, n]).collect(),
+            ),
+            target("alias.example.com.", 5, "www.example.com."),
+            target("tovod.example.com.", 5, "vod.example.com."),
+            target("child.example.com.", 2, "ns.child.example.com."),
+            set("ns.child.example.com.", 1, vec![vec![net, 0, 2, 99]]),
+        ],
+    )]);
+    config.isps = vec![Isp {
+        name: "one".into(),
+        prefixes: vec!["10.1.0.0/16".parse().unwrap(), "2001:db8:1::/48".parse().unwrap()],
+    }];
+    let site = |name: &str, isp| Site {
+        name: name.into(),
+        isp,
+        location: None,
+        preference: 128,
+    };
+    config.sites = vec![site("s0", Some(0)), site("s1", None)];
+    let member = |last: u8, site| Member {
+        address: IpAddr::from([net, 51, 100, last]),
+        site,
+        weight: 1,
+    };
+    config.services = vec![Service {
+        name: name("vod.example.com."),
+        ttl: 30,
+        answers: 2,
+        chain: vec![Metric::Health, Metric::Isp, Metric::Static],
+        spread: Spread::RoundRobin,
+        when_all_down: AllDown::LastGood,
+        members: vec![member(1, 0), member(2, 0), member(11, 1), member(12, 1)],
+        preference: vec![],
+        check: None,
+    }];
+    config
+}
+
+pub(crate) fn port_view() -> PortView {
+    let entries = [IpAddr::from(SERVICE_V4), IpAddr::from(SERVICE_V6)];
+    PortView {
+        mac: OUR_MAC,
+        addresses: Addresses::new(entries.map(|a| (a, AddressKind::Service)), 0x5eed).unwrap(),
+        verify_udp_checksum: true,
+    }
+}
+
+pub(crate) struct Lab {
+    pub(crate) worker: Worker<MemoryPort>,
+    pub(crate) wires: Vec<MemoryWire>,
+    pub(crate) control: ControlLink<Snapshot>,
+    pub(crate) published: Arc<Published>,
+    compiler: Compiler,
+    now: u64,
+    buffers: usize,
+}
+
+impl Lab {
+    /// A worker without a snapshot.
+    pub(crate) fn empty(ports: usize, memory: MemoryConfig, slots: LinkSlots) -> Self {
+        let memory = MemoryConfig {
+            mac: OUR_MAC,
+            ..memory
+        };
+        let (ports, wires) = (0..ports).map(|_| MemoryPort::new(memory)).unzip();
+        let (link, control) = connect(slots, StopFlag::default());
+        let published = Arc::new(Published::default());
+        let config = WorkerConfig {
+            idle: dataplane::worker::Idle::Spin,
+            seed: 7,
+            rate: TickRate::from_hz(1_000_000_000),
+        };
+        Self {
+            worker: Worker::new(ports, link, Arc::clone(&published), config),
+            wires,
+            control,
+            published,
+            compiler: Compiler::default(),
+            now: 1_000_000_000,
+            buffers: memory.buffers,
+        }
+    }
+
+    /// A worker on one port that has adopted `config`.
+    pub(crate) fn new(config: Config) -> Self {
+        let memory = MemoryConfig {
+            stale: Some(0xa5),
+            ..MemoryConfig::default()
+        };
+        let mut lab = Self::empty(1, memory, LinkSlots::default());
+        lab.publish(config);
+        lab.settle();
+        lab
+    }
+
+    /// Compiles a snapshot and the words that belong to it.
+    pub(crate) fn compile(&mut self, config: Config) -> Arc<Snapshot> {
+        let views = self.wires.iter().map(|_| port_view()).collect();
+        let compiled = self
+            .compiler
+            .compile(Arc::new(config), views, |_| true, 0)
+            .unwrap();
+        let changes = self.compiler.slots.lock().unwrap().take_changes();
+        for (index, up, fallback) in changes {
+            self.control
+                .delivery
+                .set_word(WordTarget::Members(index), [up, fallback], Ticks(self.now));
+        }
+        Arc::new(compiled.snapshot)
+    }
+
+    /// Hands a compiled snapshot to the link.
+    pub(crate) fn send(&mut self, snapshot: Arc<Snapshot>) {
+        let generation = snapshot.generation;
+        drop(
+            self.control
+                .delivery
+                .publish(snapshot, generation, Ticks(self.now)),
+        );
+        self.control.delivery.pump(drop);
+    }
+
+    pub(crate) fn publish(&mut self, config: Config) {
+        let snapshot = self.compile(config);
+        self.send(snapshot);
+    }
+
+    /// The clock, one turn on.
+    pub(crate) fn tick(&mut self) -> Ticks {
+        self.now += TURN;
+        Ticks(self.now)
+    }
+
+    /// One poll.
+    pub(crate) fn poll(&mut self) -> usize {
+        let now = self.tick();
+        self.worker.poll(now)
+    }
+
+    /// One housekeeping turn.
+    pub(crate) fn housekeep(&mut self) {
+        let now = self.tick();
+        self.worker.housekeep(now);
+    }
+
+    /// Housekeeping on both sides until nothing is under way.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..64 {
+            self.control.delivery.pump(drop);
+            self.housekeep();
+        }
+        self.control.delivery.pump(drop);
+        self.control.ledger().check_at_rest().unwrap();
+    }
+
+    /// Gives the port frames, polls until they are gone, and returns what was sent.
+    pub(crate) fn exchange(&mut self, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        for frame in frames {
+            assert!(self.wires[0].inject(frame));
+        }
+        while self.poll() > 0 {}
+        self.check();
+        self.wires[0].take_all()
+    }
+
+    /// The packet laws.
+    pub(crate) fn check_laws(&self) {
+        self.worker.counters().check_laws().unwrap();
+    }
+
+    /// The packet laws, and that every buffer is back.
+    pub(crate) fn check(&self) {
+        self.check_laws();
+        for wire in &self.wires {
+            assert_eq!(wire.pool_free(), self.buffers, "buffers in the pool");
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.worker.counters().clone()
+    }
+}
+
+/// The counters of the packet laws and of DNS outcomes that differ, with by how much.
+pub(crate) fn changes(before: &Counters, after: &Counters) -> Vec<(Counter, u64)> {
+    use dataplane::counters::Kind;
+    Counter::ALL
+        .iter()
+        .filter(|c| c.kind() != Kind::Worker)
+        .map(|&c| (c, after.get(c).wrapping_sub(before.get(c))))
+        .filter(|&(_, n)| n != 0)
+        .collect()
+}

@@ -1,0 +1,11 @@
+//! A whole worker on the memory port, fed with compiled configurations, with no kernel and no DPDK between:
+//! what becomes of each kind of packet, that the packet laws hold whatever comes, that nothing is allocated,
+//! that snapshot swaps lose nothing, and that the engine answers as a plain reading of the RFCs does.
+
+mod cases;
+mod frames;
+mod lab;
+mod no_alloc;
+mod random;
+mod reference;
+mod swap;
