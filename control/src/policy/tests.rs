@@ -1,5 +1,6 @@
 //! Configurations compiled and asked through the engine, replies read by an independent parser
 //! (`domain`). Expected values are worked out by hand from the zone below and the RFCs.
+// LONG: one set of configurations, asked in many short cases.
 
 use super::*;
 use crate::config::model::*;

@@ -172,7 +172,8 @@ unsafe extern "C" {
     pub fn shim_rx_burst(port: u16, queue: u16, bufs: *mut *mut rte_mbuf, n: u16) -> u16;
     pub fn shim_tx_burst(port: u16, queue: u16, bufs: *mut *mut rte_mbuf, n: u16) -> u16;
     pub fn shim_pktmbuf_alloc(pool: *mut rte_mempool) -> *mut rte_mbuf;
-    pub fn shim_pktmbuf_alloc_bulk(pool: *mut rte_mempool, mbufs: *mut *mut rte_mbuf, count: c_uint) -> c_int;
+    pub fn shim_pktmbuf_alloc_bulk(pool: *mut rte_mempool, mbufs: *mut *mut rte_mbuf, count: c_uint)
+    -> c_int;
     pub fn shim_pktmbuf_free(mbuf: *mut rte_mbuf);
     pub fn shim_errno() -> c_int;
     pub fn shim_lcore_id() -> c_uint;

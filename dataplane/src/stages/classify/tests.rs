@@ -1,5 +1,6 @@
 //! Described packets and their lanes; faults seen in other data planes as named cases; and the
 //! property that the fast path never disagrees with the whole judgement.
+// LONG: one table of described packets, each case a few lines.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 use super::*;
