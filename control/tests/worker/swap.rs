@@ -124,10 +124,14 @@ fn swaps_from_another_thread_while_queries_flow() {
             for _ in 0..32 {
                 assert!(lab.wires[0].inject(&query));
             }
+            // Queries wait in the port while a snapshot is adopted, before the burst or in its midst.
+            lab.housekeep();
             while lab.poll() > 0 {
                 lab.housekeep();
             }
-            for reply in lab.wires[0].take_all() {
+            let sent = lab.wires[0].take_all();
+            assert_eq!(sent.len(), 32);
+            for reply in sent {
                 seen[usize::from(generation(&reply, 2) == 10)] += 1;
                 replies += 1;
             }
