@@ -4,6 +4,7 @@ use crate::frames::{self, Kind};
 use crate::lab::{Lab, example};
 use domain::base::iana::Rtype;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The first byte of all addresses of a reply, which must be one: that of its configuration.
 fn generation(frame: &[u8], records: usize) -> u8 {
@@ -88,6 +89,15 @@ fn a_thousand_swaps_lose_no_query_and_mix_no_answer() {
     assert_eq!(pair.each_ref().map(|s| Arc::strong_count(&s.names)), [1, 2]);
 }
 
+/// Sets the flag when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 #[test]
 fn swaps_from_another_thread_while_queries_flow() {
     const QUERIES: u64 = 20_000;
@@ -101,12 +111,12 @@ fn swaps_from_another_thread_while_queries_flow() {
         );
         (link, std::mem::replace(&mut lab.control, control))
     };
-    let done = std::sync::atomic::AtomicBool::new(false);
+    let done = AtomicBool::new(false);
     let (mut replies, mut seen) = (0, [0u64; 2]);
     std::thread::scope(|scope| {
         let publisher = scope.spawn(|| {
             let mut generation = 1000;
-            while !done.load(std::sync::atomic::Ordering::Acquire) {
+            while !done.load(Ordering::Acquire) {
                 let mut next = (*pair[generation as usize % 2]).clone();
                 next.generation = generation;
                 drop(control.delivery.publish(
@@ -120,6 +130,8 @@ fn swaps_from_another_thread_while_queries_flow() {
             }
             control
         });
+        // Ends the other thread when this one fails, too.
+        let ends = Ends(&done);
         while replies < QUERIES {
             for _ in 0..32 {
                 assert!(lab.wires[0].inject(&query));
@@ -136,7 +148,7 @@ fn swaps_from_another_thread_while_queries_flow() {
                 replies += 1;
             }
         }
-        done.store(true, std::sync::atomic::Ordering::Release);
+        drop(ends);
         lab.control = publisher.join().unwrap();
     });
     drop(spare);
