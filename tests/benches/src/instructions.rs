@@ -37,7 +37,7 @@ const fn gate(kind: Kind) -> Option<f64> {
 ///
 /// # Errors
 /// When valgrind is missing or a run fails.
-pub(crate) fn bench(table: &mut Table) -> Result<()> {
+pub(crate) fn bench(table: &mut Table, _quick: bool) -> Result<()> {
     table.section("Instructions per query, rx to tx on the memory port (replay of 256 frames, bursts of 32)");
     let port = per_query(PORT)?;
     let mut hit = None;
@@ -150,7 +150,8 @@ pub(crate) fn inner(kind: &str, turns: usize) -> Result<()> {
     }
     let kind = parse(kind)?;
     let frames = kind.frames(QUERIES, config.mac);
-    let (mut worker, _link) = World::new(USUAL)?.worker(port)?;
+    let mut ready = World::new(USUAL)?.worker(port)?;
+    let worker = &mut ready.worker;
     // Each query is answered as it should be, before any is counted.
     for frame in &frames {
         wire.inject(frame);
@@ -168,7 +169,7 @@ pub(crate) fn inner(kind: &str, turns: usize) -> Result<()> {
         );
     }
     wire.replay(&frames);
-    let received = measured_polls(&mut worker, turns);
+    let received = measured_polls(worker, turns);
     let replied = worker.counters().get(Counter::Replied) as usize;
     if replied != received + QUERIES || received != turns * POLLS_PER_TURN * BURST_MAX {
         bail!("{received} received while {replied} replied");

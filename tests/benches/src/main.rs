@@ -3,8 +3,11 @@
 //! One file a group of gates. Counts are exact on any machine; rates are ratios of interleaved pairs in one run.
 //! The `inner-` commands are what the bench starts itself with, under valgrind or for each run on a real port.
 
+mod growth;
+mod health;
 mod instructions;
 mod queries;
+mod reload;
 mod replay;
 mod rig;
 mod table;
@@ -13,6 +16,7 @@ mod world;
 
 use anyhow::{Result, bail};
 use clap::Parser;
+use dataplane::io::dpdk::Eal;
 use mimalloc::MiMalloc;
 use std::process::ExitCode;
 use table::Table;
@@ -27,17 +31,31 @@ struct Args {
     /// Fewer pairs and smaller tables: minutes instead of a quarter of an hour.
     #[arg(long)]
     quick: bool,
-    /// Which groups (default: all): instructions, replay. Or `profile KIND`: where the instructions of a kind go.
+    /// Which groups (default: all): instructions, replay, growth, health, reload. Or `profile KIND`: where the instructions of a kind go.
     names: Vec<String>,
 }
 
-/// One group of gates.
-type Group = (&'static str, fn(&mut Table, bool) -> Result<()>);
+/// One group of gates: measures and adds rows; the flag is `--quick`.
+enum Group {
+    /// Needs no EAL.
+    Plain(fn(&mut Table, bool) -> Result<()>),
+    /// Opens DPDK ports.
+    Ports(fn(&mut Table, bool, &Eal) -> Result<()>),
+}
 
 /// All groups, in the order of the table.
-const GROUPS: &[Group] = &[
-    ("instructions", |table, _| instructions::bench(table)),
-    ("replay", replay::bench),
+const GROUPS: &[(&str, Group)] = &[
+    ("instructions", Group::Plain(instructions::bench)),
+    ("replay", Group::Ports(replay::bench)),
+    ("growth", Group::Ports(growth::bench)),
+    ("health", Group::Plain(health::bench)),
+    ("reload", Group::Plain(reload::bench)),
+];
+
+/// Gates of the budget that have no bench yet.
+const NOT_MEASURED: &[&str] = &[
+    "af_packet, af_xdp, memif, to testpmd 5tswap",
+    "pktgen, to testpmd txonly",
 ];
 
 fn main() -> ExitCode {
@@ -66,10 +84,25 @@ fn run(args: &Args) -> Result<bool> {
         bail!("no group \"{unknown}\"; there are {}", known.join(", "));
     }
     println!("{}", machine());
-    let mut table = Table::default();
+    let (mut table, mut eal) = (Table::default(), None);
     for (name, group) in GROUPS {
         if names.is_empty() || names.contains(name) {
-            group(&mut table, args.quick)?;
+            match group {
+                Group::Plain(bench) => bench(&mut table, args.quick)?,
+                Group::Ports(bench) => {
+                    let eal = match &eal {
+                        Some(eal) => eal,
+                        None => eal.insert(rig::eal()?),
+                    };
+                    bench(&mut table, args.quick, eal)?;
+                }
+            }
+        }
+    }
+    if names.is_empty() {
+        table.section("Others");
+        for name in NOT_MEASURED {
+            table.missing(name, "not measured");
         }
     }
     Ok(table.finish())

@@ -1,6 +1,6 @@
 //! The queries that the benches send: whole Ethernet frames, all different, by kind.
 
-use crate::world::{self, SERVICE};
+use crate::world::{self, SERVICE, Size};
 use dataplane::wire::checksum::{Sum, pseudo_v4};
 
 /// What is asked, and how.
@@ -77,13 +77,14 @@ impl Kind {
     /// `count` frames of this kind for a port with this MAC address; every one asks something else or comes from
     /// elsewhere.
     pub(crate) fn frames(self, count: usize, mac: [u8; 6]) -> Vec<Vec<u8>> {
-        (0..count).map(|i| self.frame(i, mac)).collect()
+        (0..count).map(|i| self.frame(i, mac, world::USUAL)).collect()
     }
 
-    fn frame(self, i: usize, mac: [u8; 6]) -> Vec<u8> {
+    /// The i-th of its queries to a configuration of that size.
+    pub(crate) fn frame(self, i: usize, mac: [u8; 6], size: Size) -> Vec<u8> {
         let name = match self {
             // A prime step: neighbours in the burst are not neighbours in the zone.
-            Self::StaticA => world::name(i * 389 % world::USUAL.names),
+            Self::StaticA => world::name(i * 15_485_863 % size.names),
             Self::GslbWeighted => "weighted.example.com".into(),
             Self::NxDomain4 => format!("q{i}.none.example.com"),
             Self::NxDomain127 => long_name(i),
@@ -91,7 +92,7 @@ impl Kind {
         };
         // Clients are spread over all prefixes; without EDNS options they are looked up by their source.
         let with_site = self == Self::GslbIsp;
-        let at = nth_prefix(i, with_site);
+        let at = nth_prefix(i, with_site, size.prefixes);
         let (mut client, _) = world::prefix(at);
         client[3] = 7;
         let edns = match self {
@@ -114,15 +115,15 @@ impl Kind {
 }
 
 /// The prefix of the i-th client, in an ISP that has a site or in one that has none.
-fn nth_prefix(i: usize, with_site: bool) -> usize {
-    let spread = i * 7919 % (world::USUAL.prefixes / world::ISPS);
+fn nth_prefix(i: usize, with_site: bool, prefixes: usize) -> usize {
+    let spread = i * 7919 % (prefixes / world::ISPS).max(1);
     let sites = world::SITES / 2;
     let isp = if with_site {
         i % sites
     } else {
         sites + i % (world::ISPS - sites)
     };
-    spread * world::ISPS + isp
+    spread * world::ISPS + world::first_prefix_of(isp)
 }
 
 /// 127 labels of one byte below `x`, the longest that a name can have; the first four tell `i`.

@@ -7,43 +7,81 @@ use dataplane::io::BURST_MAX;
 use dataplane::io::QueuePair;
 use dataplane::io::dpdk::{self, DpdkQueues, Eal, EalConfig, Mempool, Port, PortConfig};
 use dataplane::worker::Worker;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
+use windrose_tests::capture;
 
 /// The CPU that is measured on, by Windrose and testpmd in turn.
 pub(crate) const CPU: usize = 0;
 /// Turns between two looks at the clock: some 16,000 packets.
 const TURNS: usize = 64;
 
-/// EAL with memory for `buffers` packet buffers and something over.
+/// Packet buffers of a port that replays few frames.
+pub(crate) const BUFFERS: u32 = 8192;
+/// What all ports that are open at one time take, bytes: two that replay 65,536 frames, a few small ones.
+const MEMORY: u64 = 1 << 30;
+
+/// EAL, with memory for all benches: a process may start it once.
 ///
 /// # Errors
 /// When EAL does not start.
-pub(crate) fn eal(buffers: u32) -> Result<Eal> {
-    let memory_bytes = (u64::from(buffers) * 3072 + (64 << 20)).next_multiple_of(1 << 20);
+pub(crate) fn eal() -> Result<Eal> {
     Ok(Eal::init(&EalConfig {
         name: "windrose-bench".into(),
-        memory_bytes,
+        memory_bytes: MEMORY,
         ..EalConfig::default()
     })?)
 }
 
-/// Opens a port with one queue pair over a pool of its own.
+/// A port that replays frames from memory without end and discards what it is given to send.
+pub(crate) struct Replay {
+    /// Its queue pair.
+    pub(crate) queues: DpdkQueues,
+    /// The pcap file.
+    pub(crate) file: PathBuf,
+    _port: Port,
+}
+
+/// Opens one over `buffers` buffers of its own, more than there are frames; `frames` makes them for the port's MAC
+/// address. The file stays in `folder`.
 ///
 /// # Errors
 /// What the driver says.
-pub(crate) fn open(eal: &Eal, device: &str, buffers: u32) -> Result<(Port, DpdkQueues)> {
+pub(crate) fn replay(
+    eal: &Eal,
+    folder: &Path,
+    buffers: u32,
+    frames: impl FnOnce([u8; 6]) -> Vec<Vec<u8>>,
+) -> Result<Replay> {
+    static NEXT: AtomicU8 = AtomicU8::new(0);
+    // The frames are needed to open the port, and its address for the frames: net_pcap counts its ports in the last
+    // byte, and writes "pcap" before.
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mac = [0x02, 0x70, 0x63, 0x61, 0x70, number];
+    let file = folder.join(format!("{number}.pcap"));
+    capture::write(&file, &frames(mac))?;
     let pool = Mempool::new(eal, buffers, None)?;
     let config = PortConfig {
-        device: device.into(),
+        device: replay_device(usize::from(number), &file),
         ..PortConfig::default()
     };
     let (port, mut queues) = Port::open(eal, &config, &[pool])?;
     let queues = queues.pop().context("no queue pair")?;
-    Ok((port, queues))
+    if queues.mac() != mac {
+        bail!(
+            "net_pcap has the address {:02x?} and not {mac:02x?}",
+            queues.mac()
+        );
+    }
+    Ok(Replay {
+        queues,
+        file,
+        _port: port,
+    })
 }
 
-/// The devargs of a port that replays a pcap file from memory and discards what it is given to send.
+/// The devargs of such a port.
 pub(crate) fn replay_device(index: usize, file: &Path) -> String {
     format!("net_pcap{index},rx_pcap={},infinite_rx=1", file.display())
 }

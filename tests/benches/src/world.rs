@@ -3,12 +3,14 @@
 //!
 //! Called by every bench. The files live in a temporary folder that goes with the [`World`].
 
+use crate::queries::Kind;
 use anyhow::{Context, Result, bail};
 use control::config::{self, model::Config};
 use control::policy::{Compiled, Compiler};
 use dataplane::arch::{TickRate, Ticks};
 use dataplane::counters::Published;
 use dataplane::io::QueuePair;
+use dataplane::io::memory::{MemoryConfig, MemoryPort};
 use dataplane::link::{ControlLink, LinkSlots, StopFlag, WordTarget, connect};
 use dataplane::stages::classify::PortView;
 use dataplane::tables::Snapshot;
@@ -17,6 +19,7 @@ use dataplane::worker::{Idle, Worker, WorkerConfig};
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 /// The service address that queries go to.
 pub(crate) const SERVICE: [u8; 4] = [192, 0, 2, 53];
@@ -50,6 +53,16 @@ pub(crate) struct World {
     pub(crate) compiler: Compiler,
 }
 
+/// A worker that has adopted its snapshot, with control's side of it.
+pub(crate) struct Ready<Q: QueuePair> {
+    /// The worker.
+    pub(crate) worker: Worker<Q>,
+    /// Control's end of its link.
+    pub(crate) link: ControlLink<Snapshot>,
+    /// Ends its loop.
+    pub(crate) stop: StopFlag,
+}
+
 /// The i-th client prefix: an address and a length of 20 to 24 bits, disjoint from all others, in 11.0.0.0 and on.
 /// Up to 800,000 of them.
 pub(crate) fn prefix(i: usize) -> ([u8; 4], u8) {
@@ -64,9 +77,14 @@ pub(crate) fn name(i: usize) -> String {
     format!("n{i:07}.example.com")
 }
 
-/// The ISP of the i-th prefix: neighbours differ, so that nothing can be merged.
-pub(crate) fn isp_of(i: usize) -> usize {
-    i % ISPS
+/// The ISP of the i-th prefix: neighbours differ, so that nothing can be merged. The first is in one without a site.
+fn isp_of(i: usize) -> usize {
+    (i + SITES / 2) % ISPS
+}
+
+/// The lowest prefix of an ISP; every [`ISPS`]-th from there on is its too.
+pub(crate) fn first_prefix_of(isp: usize) -> usize {
+    (isp + ISPS - SITES / 2) % ISPS
 }
 
 fn toml(size: Size) -> String {
@@ -75,7 +93,10 @@ fn toml(size: Size) -> String {
          addresses = [\"192.0.2.53\"]\n",
     );
     for isp in 0..ISPS {
-        _ = write!(out, "\n[[isp]]\nname = \"isp{isp}\"\nprefixes = [");
+        _ = write!(
+            out,
+            "\n[[isp]]\nname = \"isp{isp}\"\nprefixes = [\"2001:db8:{isp}::/48\","
+        );
         for i in (0..size.prefixes).filter(|i| isp_of(*i) == isp) {
             let ([a, b, c, d], length) = prefix(i);
             _ = write!(out, "\"{a}.{b}.{c}.{d}/{length}\",");
@@ -174,11 +195,25 @@ impl World {
     ///
     /// # Errors
     /// As [`World::compile`].
-    pub(crate) fn worker<Q: QueuePair>(&mut self, queues: Q) -> Result<(Worker<Q>, ControlLink<Snapshot>)> {
+    pub(crate) fn worker<Q: QueuePair>(&mut self, queues: Q) -> Result<Ready<Q>> {
+        let mut ready = self.waiting_worker(queues)?;
+        for _ in 0..16 {
+            ready.link.delivery.pump(|_| {});
+            ready.worker.housekeep(Ticks::now());
+        }
+        if ready.worker.generation() != self.compiler.generation() {
+            bail!("the worker has not adopted its snapshot");
+        }
+        Ok(ready)
+    }
+
+    /// A worker that will adopt the compiled configuration in its first turns.
+    fn waiting_worker<Q: QueuePair>(&mut self, queues: Q) -> Result<Ready<Q>> {
         let snapshot = self.compile(queues.mac())?;
         let generation = snapshot.generation;
-        let (worker_link, mut link) = connect(LinkSlots::default(), StopFlag::default());
-        let mut worker = Worker::new(
+        let stop = StopFlag::default();
+        let (worker_link, mut link) = connect(LinkSlots::default(), stop.clone());
+        let worker = Worker::new(
             vec![queues],
             worker_link,
             Arc::new(Published::default()),
@@ -195,14 +230,8 @@ impl World {
         }
         // Nothing was published before, so nothing is superseded.
         let _ = link.delivery.publish(Arc::new(snapshot), generation, now);
-        for _ in 0..16 {
-            link.delivery.pump(|_| {});
-            worker.housekeep(Ticks::now());
-        }
-        if worker.generation() != generation {
-            bail!("the worker has not adopted its snapshot");
-        }
-        Ok((worker, link))
+        link.delivery.pump(|_| {});
+        Ok(Ready { worker, link, stop })
     }
 }
 
@@ -229,4 +258,56 @@ pub(crate) const POLLS_PER_TURN: usize = 8;
 pub(crate) fn this_program() -> Result<String> {
     let path = std::env::current_exe().context("own path")?;
     Ok(path.to_string_lossy().into_owned())
+}
+
+/// A worker that answers GSLB queries from the memory port without a pause, on a thread of its own.
+pub(crate) struct Running {
+    thread: JoinHandle<Option<Worker<MemoryPort>>>,
+    stop: StopFlag,
+    mac: [u8; 6],
+}
+
+impl Running {
+    /// Starts it pinned to `cpu`; this thread, and those that it starts later, keep off that CPU. Gives control's end
+    /// of the link.
+    ///
+    /// # Errors
+    /// As [`World::compile`], or when threads cannot be started.
+    pub(crate) fn start(world: &mut World, cpu: usize) -> Result<(Self, ControlLink<Snapshot>)> {
+        let config = MemoryConfig::default();
+        let (port, wire) = MemoryPort::new(config);
+        wire.replay(&Kind::GslbA.frames(256, config.mac));
+        // It takes its first turn on its own thread: the time until then is no gap of its loop.
+        let Ready { worker, link, stop } = world.waiting_worker(port)?;
+        let others = core_affinity::get_core_ids().unwrap_or_default();
+        if let Some(other) = others.into_iter().find(|core| core.id != cpu) {
+            core_affinity::set_for_current(other);
+        }
+        let thread = std::thread::Builder::new()
+            .name("bench-worker".into())
+            .spawn(move || {
+                let pinned = core_affinity::set_for_current(core_affinity::CoreId { id: cpu });
+                pinned.then(|| worker.run())
+            })?;
+        let mac = config.mac;
+        Ok((Self { thread, stop, mac }, link))
+    }
+
+    /// The port's MAC address.
+    pub(crate) fn mac(&self) -> [u8; 6] {
+        self.mac
+    }
+
+    /// Ends its loop and gives it back.
+    ///
+    /// # Errors
+    /// When it could not be pinned, or panicked.
+    pub(crate) fn stop(self) -> Result<Worker<MemoryPort>> {
+        self.stop.stop();
+        let worker = self
+            .thread
+            .join()
+            .map_err(|_| anyhow::anyhow!("the worker panicked"))?;
+        worker.context("cannot pin the worker to its CPU")
+    }
 }
