@@ -115,10 +115,12 @@ fn machine() -> String {
         .lines()
         .find_map(|line| line.strip_prefix("model name"))
         .map_or("unknown CPU", |rest| rest.trim_start_matches([' ', '\t', ':']));
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let command: Vec<String> = std::env::args().skip(1).collect();
     format!(
-        "Windrose bench: {model}, {cores} cores; {}; ./run bench {}",
+        "Windrose bench: {model}, {cores} cores, load average {load}; {}; ./run bench {}",
         dataplane::io::dpdk::Eal::version(),
         command.join(" ")
     )
