@@ -9,7 +9,7 @@ use crate::counters::{Counter, Counters, Published};
 use crate::io::{BURST_MAX, Buffer, Burst, QueuePair, Shape};
 use crate::link::{WORDS_PER_TURN, WorkerLink};
 use crate::stages::classify::classify;
-use crate::stages::dns_answer::DnsAnswer;
+use crate::stages::dns_answer::{self, DnsAnswer};
 use crate::stages::neighbour::{Neighbour, RateLimit};
 use crate::stages::{Family, Lane, Layers, Verdict, punt, reply};
 use crate::tables::Snapshot;
@@ -68,6 +68,8 @@ struct Packet {
     len: usize,
     /// Whether the port is asked for its checksums.
     offload: bool,
+    /// Whether it is on the lane of `dns_answer`.
+    query: bool,
 }
 
 impl Packet {
@@ -81,6 +83,7 @@ impl Packet {
         verdict: Verdict::Drop(Counter::DropNoSnapshot),
         len: 0,
         offload: false,
+        query: false,
     };
 }
 
@@ -331,9 +334,10 @@ impl Stages<'_> {
         let Some(view) = self.snapshot.ports.get(self.port) else {
             return;
         };
-        let mut lane = [0u8; BURST_MAX];
-        let mut lane_len = 0;
-        for (i, (buffer, packet)) in buffers.iter_mut().zip(packets.iter_mut()).enumerate() {
+        let (engine, located) = self.dns_answer.parts();
+        let mut queries = 0usize;
+        for ((buffer, packet), located) in buffers.iter_mut().zip(packets.iter_mut()).zip(located.iter_mut())
+        {
             let (shape, len) = (buffer.shape(), buffer.len());
             let window = buffer.window();
             let (layers, next) = match shape {
@@ -344,11 +348,9 @@ impl Stages<'_> {
             packet.layers = layers;
             packet.verdict = match next {
                 Lane::DnsAnswer => {
-                    self.dns_answer.locate(lane_len, self.snapshot, window, &layers);
-                    if let Some(slot) = lane.get_mut(lane_len) {
-                        *slot = i as u8;
-                        lane_len += 1;
-                    }
+                    packet.query = true;
+                    queries += 1;
+                    dns_answer::locate(located, self.snapshot, window, &layers);
                     continue;
                 }
                 Lane::Neighbour => {
@@ -362,23 +364,29 @@ impl Stages<'_> {
                 Lane::Done(verdict) => verdict,
             };
         }
-        for i in 0..lane_len {
-            self.dns_answer.find(i, self.snapshot);
+        if queries == 0 {
+            return;
         }
-        for (i, &at) in lane.iter().take(lane_len).enumerate() {
-            let (Some(buffer), Some(packet)) = (buffers.get_mut(at as usize), packets.get_mut(at as usize))
-            else {
-                continue;
-            };
-            let (verdict, len) = self.dns_answer.answer(
-                i,
-                self.snapshot,
-                buffer.window(),
-                &packet.layers,
-                self.offload,
-                self.counters,
-            );
-            (packet.verdict, packet.len, packet.offload) = (verdict, len, self.offload);
+        for (packet, located) in packets.iter().zip(located.iter_mut()) {
+            if packet.query {
+                engine.find(self.snapshot, located);
+            }
+        }
+        for ((buffer, packet), located) in buffers.iter_mut().zip(packets.iter_mut()).zip(located.iter_mut())
+        {
+            if packet.query {
+                let window = buffer.window();
+                let (verdict, len) = dns_answer::answer(
+                    engine,
+                    located,
+                    self.snapshot,
+                    window,
+                    &packet.layers,
+                    self.offload,
+                    self.counters,
+                );
+                (packet.verdict, packet.len, packet.offload) = (verdict, len, self.offload);
+            }
         }
     }
 }

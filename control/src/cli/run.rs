@@ -1,7 +1,6 @@
 //! `windrose run -c FILE`: the appliance.
 //!
-//! Exit code 0 after SIGINT or SIGTERM; 2 when it could not start, with nothing left behind; 1 when it
-//! failed while it ran.
+//! Exit code 0 after SIGINT or SIGTERM; 2 when it could not start, with nothing left behind.
 
 use crate::run::{self, RunError};
 use std::io::IsTerminal;
@@ -41,10 +40,6 @@ impl Args {
             Err(RunError::Start(error)) => {
                 eprintln!("windrose: cannot start: {error:#}");
                 ExitCode::from(2)
-            }
-            Err(RunError::Running(error)) => {
-                eprintln!("windrose: {error:#}");
-                ExitCode::FAILURE
             }
         }
     }

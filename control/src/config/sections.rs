@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 /// Longest name of an appliance, port, ISP or site: it must fit a metric label and a table column.
 pub(crate) const NAME_MAX: usize = 64;
-/// What an mbuf and its share of the pool take, bytes: 2,048 of data, 128 of headroom, 128 of
-/// `rte_mbuf`, 64 of object header, rounded up.
-const MBUF_BYTES: u64 = 2432;
+/// What an mbuf and its share of the pool take, bytes: 2,560 of data room (128 headroom, a
+/// window, what AF_XDP puts before it), 128 of `rte_mbuf`, 128 of object header and padding.
+const MBUF_BYTES: u64 = 2816;
 /// `memory` if not given.
 const MEMORY_DEFAULT: u64 = 256 << 20;
 /// `buffers` if not given.

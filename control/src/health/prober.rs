@@ -166,7 +166,7 @@ impl Prober {
     }
 
     /// Probes these targets from now on: starts new ones, stops others, keeps the state of those
-    /// that stay. A new target that tries the same thing as a stopped one at another pace takes
+    /// that stay. A new target that tries the same thing as one known before, at another pace, takes
     /// over its state.
     pub fn update(&self, targets: impl IntoIterator<Item = TargetKey>) -> Updated {
         let wanted: HashSet<TargetKey> = targets.into_iter().collect();
@@ -179,9 +179,10 @@ impl Prober {
             if !keep {
                 entry.task.abort();
                 stopped += 1;
-                let left = (target.clone(), entry.machine.state(), entry.since);
-                legacy.entry(target.address).or_default().push(left);
             }
+            // A reload probes the old and the new targets side by side for a while, so those kept count too.
+            let known = (target.clone(), entry.machine.state(), entry.since);
+            legacy.entry(target.address).or_default().push(known);
             keep
         });
         let mut updated = Updated {

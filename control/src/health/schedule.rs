@@ -7,6 +7,9 @@ use std::time::Duration;
 /// sees at most one check per interval whatever the draw.
 const JITTER: f64 = 0.1;
 
+/// Longest wait before the first check.
+const FIRST_MAX: Duration = Duration::from_secs(1);
+
 /// The gaps of one target, drawn from its own seed so that probers do not align.
 #[derive(Clone, Debug)]
 pub struct Schedule {
@@ -23,10 +26,13 @@ impl Schedule {
         }
     }
 
-    /// Delay of the very first check: within a tenth of the interval, so that a start is known
-    /// soon and yet thousands of targets do not start in one instant.
+    /// Delay of the very first check: within a tenth of the interval and a second, so that a start is
+    /// known soon and yet thousands of targets do not start in one instant.
     pub fn first(&mut self) -> Duration {
-        self.jitter()
+        self.interval
+            .mul_f64(JITTER)
+            .min(FIRST_MAX)
+            .mul_f64(self.rng.f64())
     }
 
     /// Time from the start of one check to the start of the next.

@@ -123,7 +123,6 @@ impl Compiler {
         let mut services = Vec::new();
         let mut service_names = names::ServiceNames::new();
         let mut used = HashSet::new();
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         for (i, service) in config.services.iter().enumerate() {
             let key = PolicyKey::of(&config, service);
             let policy = *policy_index.entry(key.clone()).or_insert_with(|| {
@@ -134,9 +133,12 @@ impl Compiler {
                 let Some(pool_key) = pool_key(service, &key, v6) else {
                     return Ok(NONE);
                 };
+                // Locked for one pool at a time: changes of health do not wait for a whole configuration.
+                let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
                 let firsts = slots
                     .place(&pool_key, &up)
                     .with_context(|| format!("service {}", service.name))?;
+                drop(slots);
                 used.insert(pool_key);
                 layout.pool(service, &key, v6, &firsts, &mut answers)
             };
@@ -144,7 +146,6 @@ impl Compiler {
             services.push(plans::Service { policy, v4, v6 });
             service_names.insert(service.name.as_slice().to_ascii_lowercase(), (i as u32, policy));
         }
-        drop(slots);
         let names = names::compile(&config.zones, &service_names, answers, random_seed()?)?;
         let (classes, class_count) = classes(&config)?;
         let (policy_table, pages) = cells(&policies, class_count)?;

@@ -79,10 +79,20 @@ impl Layout {
         if let Some(&pool) = self.shapes.get(&shape) {
             return Ok(pool);
         }
-        let pool = Pool {
+        let total = shape.weights.len();
+        let first_member = if v6 {
+            self.records_aaaa.len()
+        } else {
+            self.records_a.len()
+        } as u32;
+        let counts = sites
+            .iter()
+            .map(|&site| members(service, site, v6).count() as u32);
+        let mut pool = Pool {
             groups: self.groups.len() as u32,
             group_count: sites.len() as u32,
             fixed: fixed_blob(service.ttl, &shape.fixed, answers)?,
+            first: first_member,
             weight_max: shape.weights.iter().copied().max().unwrap_or(0),
             answers: service.answers,
             flags: if service.spread == Spread::Weighted {
@@ -90,9 +100,13 @@ impl Layout {
             } else {
                 0
             },
-            ttl: service.ttl,
             ..Pool::default()
         };
+        if let Some(start) = one_run(firsts, counts).filter(|start| start % 64 + total as u32 <= 64) {
+            pool.flags |= Pool::ONE_WORD;
+            pool.mask = group_mask(start, total);
+            pool.word = (start / 64) as u16;
+        }
         for (&site, &first_slot) in sites.iter().zip(firsts) {
             let first = if v6 {
                 self.records_aaaa.len()
@@ -156,6 +170,19 @@ impl Layout {
             weights_aaaa: Table::from_vec(self.weights_aaaa)?,
         })
     }
+}
+
+/// The first slot of groups that stand one after the other; `None` if they do not.
+fn one_run(firsts: &[u32], counts: impl Iterator<Item = u32>) -> Option<u32> {
+    let start = *firsts.first()?;
+    let mut next = start;
+    for (&first, count) in firsts.iter().zip(counts) {
+        if count > 0 && first != next {
+            return None;
+        }
+        next += count;
+    }
+    Some(start)
 }
 
 /// The addresses that are given when all is down, or [`NONE`] without any.

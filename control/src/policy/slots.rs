@@ -9,6 +9,7 @@ use dataplane::tables::plans::GROUP_MAX;
 use dataplane::tables::words::SLOTS_MAX;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 /// What is probed: an address by a check. Members that share both share their health.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,7 +47,7 @@ pub struct SlotsFull;
 /// All slots of an appliance.
 #[derive(Debug, Default)]
 pub struct Slots {
-    pools: HashMap<PoolKey, Placed>,
+    pools: HashMap<Arc<PoolKey>, Placed>,
     /// Bit by bit, which slots are taken.
     taken: Vec<u64>,
     /// Current value of each word: (up, fallback).
@@ -54,12 +55,13 @@ pub struct Slots {
     /// Words that changed since [`Slots::take_changes`].
     changed: BTreeSet<u32>,
     /// Slots of each target, and which pools they are in.
-    users: HashMap<Target, HashSet<PoolKey>>,
+    users: HashMap<Target, HashSet<Arc<PoolKey>>>,
 }
 
 /// Bits `first % 64 ..` of a group of `len` slots, which never straddles a word.
 pub fn group_mask(first: u32, len: usize) -> u64 {
     let ones = if len >= 64 { u64::MAX } else { (1 << len) - 1 };
+    // An empty group has no bits, wherever it is said to start.
     ones << (first % 64)
 }
 
@@ -72,7 +74,40 @@ impl Slots {
     pub fn place(&mut self, pool: &PoolKey, up: impl Fn(&Target) -> bool) -> Result<Vec<u32>, SlotsFull> {
         if let Some(placed) = self.pools.get_mut(pool) {
             placed.unused_from = None;
-            return Ok(placed.firsts.clone());
+            let firsts = placed.firsts.clone();
+            // It may have been out of use for a while, and its members' health have changed since.
+            self.judge(pool, up);
+            return Ok(firsts);
+        }
+        let firsts = self.find_rooms(pool)?;
+        let key = Arc::new(pool.clone());
+        for target in pool.groups.iter().flatten() {
+            self.users.entry(target.clone()).or_default().insert(key.clone());
+        }
+        self.pools.insert(
+            key,
+            Placed {
+                firsts: firsts.clone(),
+                last_good: Vec::new(),
+                unused_from: None,
+            },
+        );
+        self.judge(pool, up);
+        Ok(firsts)
+    }
+
+    /// Room for all groups: one after the other in one word if they fit, since the worker then reads one word
+    /// for the whole pool; else each where it fits.
+    fn find_rooms(&mut self, pool: &PoolKey) -> Result<Vec<u32>, SlotsFull> {
+        let total: usize = pool.groups.iter().map(Vec::len).sum();
+        if total <= GROUP_MAX {
+            let mut next = self.find_room(total).ok_or(SlotsFull)?;
+            let place = |group: &Vec<Target>| {
+                let first = next;
+                next += group.len() as u32;
+                first
+            };
+            return Ok(pool.groups.iter().map(place).collect());
         }
         let mut firsts = Vec::new();
         for group in &pool.groups {
@@ -86,18 +121,6 @@ impl Slots {
                 }
             }
         }
-        for target in pool.groups.iter().flatten() {
-            self.users.entry(target.clone()).or_default().insert(pool.clone());
-        }
-        self.pools.insert(
-            pool.clone(),
-            Placed {
-                firsts: firsts.clone(),
-                last_good: Vec::new(),
-                unused_from: None,
-            },
-        );
-        self.judge(pool, up);
         Ok(firsts)
     }
 
@@ -162,7 +185,7 @@ impl Slots {
 
     /// Takes a change of a target's health: judges every pool that has it. Returns how many pools.
     pub fn health_changed(&mut self, target: &Target, up: impl Fn(&Target) -> bool) -> usize {
-        let pools: Vec<PoolKey> = self.users.get(target).into_iter().flatten().cloned().collect();
+        let pools: Vec<Arc<PoolKey>> = self.users.get(target).into_iter().flatten().cloned().collect();
         for pool in &pools {
             self.judge(pool, &up);
         }
@@ -190,11 +213,11 @@ impl Slots {
     /// still in use names: those unused from a generation up to `oldest_in_use`.
     pub fn retain(&mut self, generation: u64, used: &HashSet<PoolKey>, oldest_in_use: u64) {
         for (key, placed) in &mut self.pools {
-            if !used.contains(key) && placed.unused_from.is_none() {
+            if !used.contains(&**key) && placed.unused_from.is_none() {
                 placed.unused_from = Some(generation);
             }
         }
-        let gone: Vec<PoolKey> = self
+        let gone: Vec<Arc<PoolKey>> = self
             .pools
             .iter()
             .filter(|(_, p)| p.unused_from.is_some_and(|from| from <= oldest_in_use))

@@ -198,7 +198,7 @@ impl Lab {
     }
 
     fn raw(&mut self, query: &[u8], client: Client, transport: Transport) -> (Vec<u8>, Outcome) {
-        let mut buffer = vec![0xa5; 4096];
+        let mut buffer = [0xa5; 4096];
         buffer[..query.len()].copy_from_slice(query);
         let mut located = Located::default();
         let snapshot = &self.compiled.snapshot;
@@ -207,10 +207,12 @@ impl Lab {
         let outcome = self
             .engine
             .answer(snapshot, &mut located, &mut buffer, transport, &mut Silent);
-        if let Outcome::Reply { len, .. } = outcome {
-            buffer.truncate(len);
-        }
-        (buffer, outcome)
+        let len = if let Outcome::Reply { len, .. } = outcome {
+            len
+        } else {
+            buffer.len()
+        };
+        (buffer[..len].to_vec(), outcome)
     }
 
     fn ask(&mut self, qname: &str, rtype: Rtype) -> Reply {

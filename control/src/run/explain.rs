@@ -36,7 +36,7 @@ pub(super) fn explain(
     let rtype = Rtype::from_str(&request.rtype.to_ascii_uppercase())
         .map_err(|_| format!("\"{}\" is not a record type", request.rtype))?;
     let query = query(&name, rtype, request.ecs)?;
-    let mut buffer = vec![0; BUFFER];
+    let mut buffer = [0; BUFFER];
     buffer[..query.len()].copy_from_slice(&query);
     let client = match request.from {
         IpAddr::V4(a) => Client::V4(a.octets()),
@@ -54,7 +54,6 @@ pub(super) fn explain(
     let Outcome::Reply { len, .. } = outcome else {
         return Err("the query gets no reply".into());
     };
-    buffer.truncate(len);
     Ok(Story {
         words: &engine.chooser.words,
         snapshot,
@@ -63,23 +62,25 @@ pub(super) fn explain(
         events: &events,
         rtype,
     }
-    .tell(&name, &buffer))
+    .tell(&name, &buffer[..len]))
 }
 
 /// The query as a resolver sends it.
 fn query(name: &Name<Vec<u8>>, rtype: Rtype, subnet: Option<IpNet>) -> Result<Vec<u8>, String> {
     let mut question = MessageBuilder::new_vec().question();
     question.push((name, rtype)).map_err(|e| e.to_string())?;
-    let Some(subnet) = subnet else {
-        return Ok(question.finish());
-    };
-    let subnet = subnet.trunc();
     let mut additional = question.additional();
     additional
         .opt(|opt| {
             opt.set_udp_payload_size(1232);
-            let subnet = domain::base::opt::ClientSubnet::new(subnet.prefix_len(), 0, subnet.network());
-            opt.push(&subnet)
+            match subnet.map(|s| s.trunc()) {
+                Some(s) => opt.push(&domain::base::opt::ClientSubnet::new(
+                    s.prefix_len(),
+                    0,
+                    s.network(),
+                )),
+                None => Ok(()),
+            }
         })
         .map_err(|e| e.to_string())?;
     Ok(additional.finish())

@@ -20,10 +20,10 @@ use dataplane::link::WordTarget;
 use dataplane::stages::neighbour::announce;
 use dataplane::tables::Snapshot;
 use std::collections::HashSet;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use tokio::sync::mpsc::UnboundedReceiver;
 
 /// Longest wait for the first result of new checks before their members count as down.
 const FIRST_CHECK_MAX: Duration = Duration::from_secs(5);
@@ -51,7 +51,8 @@ pub(super) struct Live {
     pub(super) started_by: Arc<Config>,
     compiler: tokio::sync::Mutex<Compiler>,
     slots: Arc<Mutex<Slots>>,
-    stalled: Mutex<HashSet<usize>>,
+    /// Held over a whole reload, so that of two the later one's file is what stays.
+    reloading: tokio::sync::Mutex<()>,
 }
 
 /// Locks; a thread that panicked while it held a lock has ended the process already.
@@ -86,7 +87,7 @@ impl Live {
             started_by: config,
             slots: compiler.slots.clone(),
             compiler: tokio::sync::Mutex::new(compiler),
-            stalled: Mutex::default(),
+            reloading: tokio::sync::Mutex::default(),
         })
     }
 
@@ -134,8 +135,11 @@ impl Live {
         Ok(generation)
     }
 
+    /// Sends the words that changed. The slots stay locked until they are handed over: of two that send at once
+    /// neither may send an older value last. Handing over never waits.
     fn send_words(&self) -> Result<()> {
-        let changes = lock(&self.slots).take_changes();
+        let mut slots = lock(&self.slots);
+        let changes = slots.take_changes();
         if changes.is_empty() {
             return Ok(());
         }
@@ -159,13 +163,10 @@ impl Live {
     }
 
     /// Starts the checks, waits for their first results, and publishes the first snapshot.
-    pub(super) async fn first_snapshot(&self, transitions: &mut UnboundedReceiver<Transition>) -> Result<()> {
+    pub(super) async fn first_snapshot(&self) -> Result<()> {
         let targets = health::targets(&self.started_by);
         self.prober.update(targets.clone());
         self.first_checks(&targets).await;
-        while let Ok(transition) = transitions.try_recv() {
-            self.health_changed(&transition);
-        }
         self.publish(self.started_by.clone())
             .await
             .context("first snapshot")?;
@@ -189,6 +190,7 @@ impl Live {
 
     /// Loads the configuration file anew and publishes it, or keeps the old one whole.
     pub(super) async fn load_again(&self) -> Result<ReloadReport, String> {
+        let _one_at_a_time = self.reloading.lock().await;
         let path = self.path.clone();
         let loaded = tokio::task::spawn_blocking(move || config::load_with_warnings(&path));
         let (config, warnings) = loaded.await.map_err(|e| e.to_string())?.map_err(|found| {
@@ -197,18 +199,11 @@ impl Live {
         })?;
         let mut warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
         warnings.extend(needs_restart(&self.started_by, &config));
-        if let Some(first) = config.ports.get(self.ports.len()..).and_then(|more| more.first()) {
-            return Err(format!(
-                "port \"{}\" is new: ports are opened at start only, so restart",
-                first.name
-            ));
-        }
-        if config.ports.len() < self.ports.len() {
-            return Err("a port is gone: ports are closed at stop only, so restart".into());
-        }
+        same_ports(&self.started_by, &config)?;
         let config = Arc::new(config);
         // New targets are checked before the snapshot that names them is published.
         let targets = health::targets(&config);
+        let known: HashSet<IpAddr> = self.addresses();
         let old = self
             .current()
             .as_ref()
@@ -228,6 +223,7 @@ impl Live {
             }
         };
         self.prober.update(targets);
+        self.announce(&config, |address| !known.contains(address));
         for warning in &warnings {
             tracing::warn!("{warning}");
         }
@@ -239,12 +235,19 @@ impl Live {
         })
     }
 
+    /// The service addresses that are answered now.
+    fn addresses(&self) -> HashSet<IpAddr> {
+        let current = self.current();
+        let ports = current.iter().flat_map(|c| &c.index.config.ports);
+        ports.flat_map(|port| port.addresses.iter().copied()).collect()
+    }
+
     /// Tells the segments which MAC address the service addresses have now: gratuitous ARP and unsolicited
     /// neighbour advertisements, for those who remember another appliance.
-    pub(super) fn announce(&self) {
+    pub(super) fn announce(&self, config: &Config, which: impl Fn(&IpAddr) -> bool) {
         let mut window = [0; WINDOW];
-        for (index, (port, &mac)) in self.started_by.ports.iter().zip(&self.macs).enumerate() {
-            for &address in &port.addresses {
+        for (index, (port, &mac)) in config.ports.iter().zip(&self.macs).enumerate() {
+            for &address in port.addresses.iter().filter(|a| which(a)) {
                 let len = announce(&mut window, mac, address);
                 if let Err(error) = self.publisher.inject(0, index as u8, window[..len].to_vec()) {
                     tracing::warn!(port = port.name, %error, "cannot announce {address}");
@@ -252,22 +255,23 @@ impl Live {
             }
         }
     }
+}
 
-    /// Looks after the workers: says when one stands still, and when it turns again.
-    pub(super) fn watch(&self) {
-        let mut stalled = lock(&self.stalled);
-        for (worker, status) in self.publisher.status().iter().enumerate() {
-            match status.stalled_since {
-                Some(since) if stalled.insert(worker) => tracing::error!(
-                    worker,
-                    seconds = since.elapsed().as_secs(),
-                    "the worker stands still: its packets are not answered"
-                ),
-                None if stalled.remove(&worker) => tracing::warn!(worker, "the worker turns again"),
-                _ => {}
-            }
-        }
+/// Ports are opened at start only, and are told apart by their place: a reload that has others is refused
+/// whole, since addresses would move to the wrong port.
+fn same_ports(old: &Config, new: &Config) -> Result<(), String> {
+    let of = |c: &Config| -> Vec<(String, String, Option<u16>)> {
+        c.ports
+            .iter()
+            .map(|p| (p.name.clone(), p.device.clone(), p.mtu))
+            .collect()
+    };
+    if of(old) == of(new) {
+        return Ok(());
     }
+    Err("the [[port]] sections differ in number, order, name, device or mtu from those that the appliance was \
+         started with: restart it to open other ports"
+        .into())
 }
 
 /// What differs between the running process and the new configuration and cannot change without a restart.
@@ -280,11 +284,9 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
         out.push("[dataplane] changed: takes effect at the next start".into());
     }
     for (a, b) in old.ports.iter().zip(&new.ports) {
-        if (&a.device, a.mtu, a.rx_descriptors, a.tx_descriptors)
-            != (&b.device, b.mtu, b.rx_descriptors, b.tx_descriptors)
-        {
+        if (a.rx_descriptors, a.tx_descriptors) != (b.rx_descriptors, b.tx_descriptors) {
             out.push(format!(
-                "port \"{}\" is opened differently: takes effect at the next start",
+                "port \"{}\" has other descriptors: takes effect at the next start",
                 b.name
             ));
         }

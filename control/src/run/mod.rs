@@ -13,30 +13,28 @@ mod workers;
 
 use crate::admin::{self, Appliance as _};
 use crate::config::{self, Diagnostics, machine};
-use crate::health::Prober;
+use crate::health::{Prober, Transition};
 use crate::publish::Publisher;
 use anyhow::{Context, Result};
 use live::Live;
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 /// A worker that has not turned for this long is reported.
 const STALL_LIMIT: Duration = Duration::from_secs(2);
-/// How often control looks after its workers and writes what changed to the log.
-const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Why the appliance did not start, or not end well.
 #[derive(Debug)]
 pub enum RunError {
     /// The configuration would not be taken.
     Config(Diagnostics),
-    /// Something failed before the workers ran: nothing was started.
+    /// Something failed before it ran: nothing is left of it.
     Start(anyhow::Error),
-    /// It ran, and something went wrong.
-    Running(anyhow::Error),
 }
 
 /// Runs the appliance until SIGINT or SIGTERM; prints totals at the end.
@@ -49,11 +47,7 @@ pub fn run(path: &Path) -> Result<(), RunError> {
     let runtime = cpus::runtime(&config.dataplane).map_err(RunError::Start)?;
     // Before any port: a second appliance on the same socket ends here.
     let bound = admin::Bound::bind(&config.admin).map_err(|e| RunError::Start(e.into()))?;
-    let stop = Arc::new(Notify::new());
-    let interrupted = stop.clone();
-    ctrlc::set_handler(move || interrupted.notify_one())
-        .context("cannot take SIGINT")
-        .map_err(RunError::Start)?;
+    let mut signals = Signals::take(&runtime).map_err(RunError::Start)?;
     let opened = ports::open(&config).map_err(RunError::Start)?;
     let guard = runtime.enter();
     let (prober, transitions) = Prober::new();
@@ -77,43 +71,77 @@ pub fn run(path: &Path) -> Result<(), RunError> {
         rate,
     )
     .map_err(RunError::Start)?;
-    let running = threads.start(&opened.eal).map_err(RunError::Start)?;
     let live = Arc::new(live);
-    let served = bound
-        .serve(live.clone())
-        .context("admin API")
-        .map_err(RunError::Start)?;
+    // Compiled and on its way before a worker runs: a configuration that cannot be compiled starts nothing.
+    let first = runtime.block_on(async {
+        tokio::select! {
+            first = live.first_snapshot() => first.map(|()| true),
+            () = signals.stop() => Ok(false),
+        }
+    });
+    if !first.map_err(RunError::Start)? {
+        return Ok(());
+    }
+    let running = threads.start(&opened.eal).map_err(RunError::Start)?;
+    let served = match bound.serve(live.clone()).context("admin API") {
+        Ok(served) => served,
+        Err(error) => {
+            drop(running.stop());
+            return Err(RunError::Start(error));
+        }
+    };
     drop(guard);
-    let ran = runtime.block_on(main_loop(&live, transitions, &stop));
+    runtime.block_on(main_loop(&live, transitions, &mut signals));
     drop(served);
     let totals = running.stop();
     drop(runtime);
-    print!("{}", status::totals(&totals));
+    // A closed standard output is no reason to end badly.
+    let _ = std::io::stdout().write_all(status::totals(&totals).as_bytes());
     // In reverse: what the workers own (queues, snapshots) before the ports, these before EAL.
     drop(totals);
     drop(live);
     drop(opened.eal);
-    ran.map_err(RunError::Running)
+    Ok(())
 }
 
-/// Health, signals and the watch over the workers, until told to stop.
-async fn main_loop(
-    live: &Arc<Live>,
-    mut transitions: tokio::sync::mpsc::UnboundedReceiver<crate::health::Transition>,
-    stop: &Notify,
-) -> Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot take SIGTERM")?;
-    let mut hangup = signal(SignalKind::hangup()).context("cannot take SIGHUP")?;
-    live.first_snapshot(&mut transitions).await?;
-    live.announce();
+/// The signals that the appliance takes, from before anything is started.
+struct Signals {
+    interrupt: Arc<Notify>,
+    terminate: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn take(runtime: &tokio::runtime::Runtime) -> Result<Self> {
+        let interrupt = Arc::new(Notify::new());
+        let interrupted = interrupt.clone();
+        ctrlc::set_handler(move || interrupted.notify_one()).context("cannot take SIGINT")?;
+        let _guard = runtime.enter();
+        Ok(Self {
+            interrupt,
+            terminate: signal(SignalKind::terminate()).context("cannot take SIGTERM")?,
+            hangup: signal(SignalKind::hangup()).context("cannot take SIGHUP")?,
+        })
+    }
+
+    /// Comes back at SIGINT or SIGTERM.
+    async fn stop(&mut self) {
+        tokio::select! {
+            () = self.interrupt.notified() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// Health and signals, until told to stop.
+async fn main_loop(live: &Arc<Live>, mut transitions: UnboundedReceiver<Transition>, signals: &mut Signals) {
+    live.announce(&live.started_by, |_| true);
     tracing::info!(generation = live.status().generation, "ready");
-    let mut watch = tokio::time::interval(WATCH_INTERVAL);
-    watch.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
-            () = stop.notified() => break,
-            _ = terminate.recv() => break,
-            _ = hangup.recv() => {
+            () = signals.interrupt.notified() => break,
+            _ = signals.terminate.recv() => break,
+            _ = signals.hangup.recv() => {
                 let live = live.clone();
                 tokio::spawn(async move {
                     // What came of it stands in the log already.
@@ -121,9 +149,7 @@ async fn main_loop(
                 });
             }
             Some(transition) = transitions.recv() => live.health_changed(&transition),
-            _ = watch.tick() => live.watch(),
         }
     }
     tracing::info!("stopping");
-    Ok(())
 }

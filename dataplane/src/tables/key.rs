@@ -59,6 +59,20 @@ impl Key {
     /// are not interpreted but may be read.
     #[inline(always)]
     pub fn set(&mut self, name: &[u8], len: usize) {
+        match name.first_chunk::<32>() {
+            Some(first) if len <= 32 => {
+                self.len = len as u16;
+                if let Some(to) = self.bytes.first_chunk_mut::<32>() {
+                    *to = lower_block(first, len);
+                }
+            }
+            _ => self.set_long(name, len),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_long(&mut self, name: &[u8], len: usize) {
         let len = len.min(dns::NAME_MAX);
         self.len = len as u16;
         let mut at = 0;

@@ -181,7 +181,16 @@ impl NameHash {
     /// Hash of a key.
     #[inline(always)]
     fn key(&self, key: &Key) -> u64 {
-        let mut state = self.block(key.len() as u64, key.first_block());
+        let state = self.block(key.len() as u64, key.first_block());
+        if key.len() <= 32 {
+            state
+        } else {
+            self.tail(state, key)
+        }
+    }
+
+    #[inline(never)]
+    fn tail(&self, mut state: u64, key: &Key) -> u64 {
         for block in key.tail().as_chunks::<32>().0 {
             state = self.block(state, block);
         }

@@ -36,14 +36,15 @@ zeroable!(Group {
     site
 });
 zeroable!(Pool {
+    mask,
     groups,
     group_count,
     fixed,
+    first,
+    word,
     weight_max,
     answers,
-    flags,
-    ttl,
-    pad
+    flags
 });
 zeroable!(Service { policy, v4, v6 });
 
@@ -68,6 +69,19 @@ impl Cell {
             }
         }
         cell
+    }
+
+    /// The best site.
+    #[inline(always)]
+    pub fn first(&self) -> u8 {
+        let [first, ..] = self.order;
+        first
+    }
+
+    /// Whether the cell is one tier of this many sites.
+    #[inline(always)]
+    pub fn is_one_tier_of(&self, sites: u32) -> bool {
+        1u32.checked_shl(sites.wrapping_sub(1)) == Some(self.ends)
     }
 
     /// The ranked sites with whether each is the last of its tier.
@@ -117,44 +131,49 @@ pub struct Group {
     pub site: u16,
 }
 
-/// The members of a service in one address family. 32 bytes.
+/// The members of a service in one address family. 32 bytes, two a cache line.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Pool {
+    /// With [`Pool::ONE_WORD`]: the bits of all its members.
+    pub mask: u64,
     /// Index of its first group; it has one group for each site of the policy's list.
     pub groups: u32,
     /// Number of groups.
     pub group_count: u32,
     /// Blob of the addresses that are given when all is down (`fixed`), or [`NONE`].
     pub fixed: u32,
+    /// With [`Pool::ONE_WORD`]: index of its first member in the records and weights.
+    pub first: u32,
+    /// With [`Pool::ONE_WORD`]: index of the health word.
+    pub word: u16,
     /// Highest weight of a member; 0: all weights are 0 or not used.
     pub weight_max: u16,
     /// Addresses in an answer, 1 to [`ANSWERS_MAX`].
     pub answers: u8,
-    /// [`Pool::WEIGHTED`].
+    /// [`Pool::WEIGHTED`] and [`Pool::ONE_WORD`].
     pub flags: u8,
-    /// TTL of the answers, seconds.
-    pub ttl: u32,
-    /// Unused; keeps two pools in a cache line.
-    pub pad: [u32; 3],
 }
 
 impl Pool {
     /// Draw by weight; otherwise round robin.
     pub const WEIGHTED: u8 = 1;
+    /// All members are in one health word, in the order of their records: the usual case.
+    pub const ONE_WORD: u8 = 2;
 }
 
 impl Default for Pool {
     fn default() -> Self {
         Self {
+            mask: 0,
             groups: 0,
             group_count: 0,
             fixed: NONE,
+            first: 0,
+            word: 0,
             weight_max: 0,
             answers: 1,
             flags: 0,
-            ttl: 0,
-            pad: [0; 3],
         }
     }
 }

@@ -17,6 +17,8 @@ pub struct Words {
     up: Box<[u64]>,
     fallback: Box<[u64]>,
     sites: Box<[u64]>,
+    /// Whether any site may not be given: spares the look-up in ordinary times.
+    sites_out: bool,
 }
 
 impl Default for Words {
@@ -26,6 +28,7 @@ impl Default for Words {
             up: vec![0; members].into(),
             fallback: vec![0; members].into(),
             sites: vec![u64::MAX; (SITES_MAX / 64) as usize].into(),
+            sites_out: false,
         }
     }
 }
@@ -42,6 +45,9 @@ impl Words {
         };
         if let Some(word) = word.get_mut(index as usize) {
             *word = first;
+        }
+        if let WordTarget::Sites(_) = target {
+            self.sites_out = self.sites.iter().any(|word| *word != u64::MAX);
         }
         if let WordTarget::Members(index) = target
             && let Some(word) = self.fallback.get_mut(index as usize)
@@ -60,6 +66,12 @@ impl Words {
     #[inline(always)]
     pub fn fallback(&self, index: u16) -> u64 {
         self.fallback.get(index as usize).copied().unwrap_or(0)
+    }
+
+    /// Whether there is a site that may not be given.
+    #[inline(always)]
+    pub fn sites_out(&self) -> bool {
+        self.sites_out
     }
 
     /// Whether a site may be given.

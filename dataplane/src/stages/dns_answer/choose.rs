@@ -6,7 +6,8 @@ use super::trace::{Event, Trace};
 use crate::tables::Words;
 use crate::tables::plans::{ANSWERS_MAX, Cell, Group, Plans, Pool, RANKED_MAX};
 
-/// Round-robin positions kept; pools beyond share them, which only mixes their turns.
+/// Round-robin positions kept: one for each pool and tier, by a hash. Two that share one skew each other's turns
+/// a little, so there are many.
 const ROTORS: usize = 1 << 14;
 /// Draws by rejection before the exact linear draw.
 const REJECTIONS_MAX: usize = 8;
@@ -81,6 +82,74 @@ impl Chooser {
             return chosen;
         };
         let groups = plans.groups(pool);
+        if pool.flags & Pool::ONE_WORD != 0 {
+            self.in_one_word(pool, index, groups, cell, any_health, weights, trace, &mut chosen);
+        } else {
+            self.in_words(pool, index, groups, cell, any_health, weights, trace, &mut chosen);
+        }
+        for &member in chosen.members.iter().take(chosen.count) {
+            trace.event(Event::Drawn { member });
+        }
+        chosen
+    }
+
+    /// The usual pool: candidates are the bits of one word.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "one call site, inlined")]
+    fn in_one_word<T: Trace>(
+        &mut self,
+        pool: &Pool,
+        index: u32,
+        groups: &[Group],
+        cell: &Cell,
+        any_health: bool,
+        weights: &[u16],
+        trace: &mut T,
+        chosen: &mut Chosen,
+    ) {
+        let words = &self.words;
+        let up = if any_health {
+            pool.mask
+        } else {
+            words.up(pool.word) & pool.mask
+        };
+        let (mut mask, mut site) =
+            if !T::LISTENS && !words.sites_out() && cell.is_one_tier_of(pool.group_count) {
+                (up, cell.first())
+            } else {
+                first_tier_in_word(cell, groups, up, trace, |g| words.site(g.site))
+            };
+        if mask == 0 {
+            chosen.all_down = true;
+            trace.event(Event::AllDown);
+            let fallback = words.fallback(pool.word) & pool.mask;
+            (mask, site) = first_tier_in_word(cell, groups, fallback, trace, |_| true);
+        }
+        let base = pool.first.wrapping_sub(pool.mask.trailing_zeros() & 63);
+        if pool.flags & Pool::WEIGHTED == 0 {
+            self.draw
+                .next_in_word(mask, base, Draw::rotor(index, site), pool.answers, chosen);
+        } else if let Some(first) = self.candidates.first_chunk_mut::<1>() {
+            *first = [Candidates { mask, base }];
+            self.draw
+                .by_weight(first, mask.count_ones(), pool, weights, chosen);
+        }
+    }
+
+    /// Any pool: candidates are collected site by site.
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments, reason = "as its twin")]
+    fn in_words<T: Trace>(
+        &mut self,
+        pool: &Pool,
+        index: u32,
+        groups: &[Group],
+        cell: &Cell,
+        any_health: bool,
+        weights: &[u16],
+        trace: &mut T,
+        chosen: &mut Chosen,
+    ) {
         let words = &self.words;
         let candidates = &mut self.candidates;
         let mut found = first_tier(cell, groups, candidates, trace, |group| {
@@ -98,21 +167,19 @@ impl Chooser {
                 (true, words.fallback(g.word))
             });
         }
-        if found.total == 0 {
-            return chosen;
-        }
         let candidates = candidates.get_mut(..found.groups).unwrap_or(&mut []);
         if pool.flags & Pool::WEIGHTED != 0 {
             self.draw
-                .by_weight(candidates, found.total, pool, weights, &mut chosen);
+                .by_weight(candidates, found.total, pool, weights, chosen);
         } else {
-            self.draw
-                .in_turn(candidates, found.total, index, pool.answers, &mut chosen);
+            self.draw.in_turn(
+                candidates,
+                found.total,
+                Draw::rotor(index, found.site),
+                pool.answers,
+                chosen,
+            );
         }
-        for &member in chosen.members.iter().take(chosen.count) {
-            trace.event(Event::Drawn { member });
-        }
-        chosen
     }
 }
 
@@ -132,6 +199,13 @@ impl Draw {
         draw
     }
 
+    /// Index of the position of a tier, which is known by its first site, of a pool.
+    #[inline(always)]
+    fn rotor(pool: u32, site: u8) -> usize {
+        let hash = (pool.wrapping_mul(61).wrapping_add(site as u32)).wrapping_mul(0x9e37_79b1);
+        (hash >> 18) as usize % ROTORS
+    }
+
     /// The next random word (SplitMix64: one addition and two multiplications).
     #[inline]
     fn random(&mut self) -> u64 {
@@ -147,20 +221,45 @@ impl Draw {
         ((self.random() >> 32) * n) >> 32
     }
 
+    /// Round robin over the bits of one word: the position is the bit behind the last one given.
+    #[inline(always)]
+    fn next_in_word(&mut self, mask: u64, base: u32, rotor: usize, answers: u8, chosen: &mut Chosen) {
+        let Some(rotor) = self.rotors.get_mut(rotor) else {
+            return;
+        };
+        let count = (answers as u32).min(mask.count_ones()) as usize;
+        let mut at = *rotor & 63;
+        for member in chosen.members.iter_mut().take(count) {
+            let ahead = mask & (u64::MAX << at);
+            let bit = if ahead != 0 {
+                ahead.trailing_zeros()
+            } else {
+                mask.trailing_zeros()
+            };
+            *member = base.wrapping_add(bit);
+            at = (bit + 1) & 63;
+        }
+        *rotor = at;
+        chosen.count = count;
+    }
+
     /// Round robin: the next `answers` candidates in order, starting where the last answer ended.
     #[inline(always)]
     fn in_turn(
         &mut self,
         candidates: &[Candidates],
         total: u32,
-        pool: u32,
+        rotor: usize,
         answers: u8,
         chosen: &mut Chosen,
     ) {
-        let Some(rotor) = self.rotors.get_mut(pool as usize % ROTORS) else {
+        let Some(rotor) = self.rotors.get_mut(rotor) else {
             return;
         };
         let count = (answers as u32).min(total);
+        if count == 0 {
+            return;
+        }
         let mut skip = if *rotor < total { *rotor } else { *rotor % total };
         let next = skip + count;
         *rotor = if next >= total { next - total } else { next };
@@ -240,12 +339,15 @@ impl Draw {
     }
 }
 
-/// Every candidate: (group, bit, member).
+/// Every candidate: (group, bit, member). As many steps as candidates.
 fn members(candidates: &[Candidates]) -> impl Iterator<Item = (usize, u32, u32)> + '_ {
     candidates.iter().enumerate().flat_map(|(i, group)| {
-        (0..64)
-            .filter(move |bit| group.mask >> bit & 1 == 1)
-            .map(move |bit| (i, bit, group.member(bit)))
+        let mut mask = group.mask;
+        std::iter::from_fn(move || {
+            let bit = mask.trailing_zeros();
+            mask &= mask.wrapping_sub(1);
+            (bit < 64).then(|| (i, bit, group.member(bit)))
+        })
     })
 }
 
@@ -265,9 +367,47 @@ fn nth(candidates: &[Candidates], mut n: u32) -> (usize, u32) {
     (0, 0)
 }
 
+/// The bits of the first tier that has any of `live`, and the tier's first site; all groups are in one word.
+#[inline(always)]
+fn first_tier_in_word<T: Trace>(
+    cell: &Cell,
+    groups: &[Group],
+    live: u64,
+    trace: &mut T,
+    may_give: impl Fn(&Group) -> bool,
+) -> (u64, u8) {
+    let (mut mask, mut tier, mut first) = (0, 0, None);
+    for (site, last) in cell.ranked() {
+        first = first.or(Some(site));
+        if let Some(group) = groups.get(site as usize) {
+            let site_up = may_give(group);
+            let up = (live & group.mask) >> shift(group);
+            trace.event(Event::Candidates {
+                tier,
+                site,
+                site_up,
+                up,
+            });
+            if site_up {
+                mask |= live & group.mask;
+            }
+        }
+        if last {
+            if mask != 0 {
+                break;
+            }
+            tier += 1;
+            first = None;
+        }
+    }
+    (mask, first.unwrap_or(0))
+}
+
 struct Tier {
     groups: usize,
     total: u32,
+    /// The tier's first site.
+    site: u8,
 }
 
 /// Collects the candidates of the first tier that has any, by `state`: (site may be given, bits that are up).
@@ -279,9 +419,17 @@ fn first_tier<T: Trace>(
     trace: &mut T,
     state: impl Fn(&Group) -> (bool, u64),
 ) -> Tier {
-    let mut found = Tier { groups: 0, total: 0 };
-    let mut tier = 0;
+    let mut found = Tier {
+        groups: 0,
+        total: 0,
+        site: 0,
+    };
+    let (mut tier, mut begins) = (0, true);
     for (site, last) in cell.ranked() {
+        if begins {
+            found.site = site;
+        }
+        begins = last;
         if let Some(group) = groups.get(site as usize) {
             let (site_up, up) = state(group);
             let mask = if site_up { up & group.mask } else { 0 };

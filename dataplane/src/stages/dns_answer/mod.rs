@@ -15,7 +15,7 @@ mod write;
 
 pub use choose::Chooser;
 pub use parse::{Client, Located};
-pub use stage::DnsAnswer;
+pub use stage::{DnsAnswer, UDP_ROOM, answer, locate};
 pub use trace::{Event, Silent, Trace};
 
 use crate::counters::Counter;
@@ -89,14 +89,14 @@ impl Engine {
         }
     }
 
-    /// Writes the reply over the query in `buffer`, which may be longer than the message and must be 512 bytes
+    /// Writes the reply over the query in `buffer`, whose size is known at compile time and 512 bytes
     /// at least.
     #[inline(always)]
-    pub fn answer<T: Trace>(
+    pub fn answer<const N: usize, T: Trace>(
         &mut self,
         snapshot: &Snapshot,
         q: &mut Located,
-        buffer: &mut [u8],
+        buffer: &mut [u8; N],
         transport: Transport,
         trace: &mut T,
     ) -> Outcome {
@@ -118,11 +118,11 @@ impl Engine {
     /// The name is not in the table as guessed: check the guess, then look for what covers the name.
     #[cold]
     #[inline(never)]
-    fn missing<T: Trace>(
+    fn missing<const N: usize, T: Trace>(
         &mut self,
         snapshot: &Snapshot,
         q: &mut Located,
-        buffer: &mut [u8],
+        buffer: &mut [u8; N],
         transport: Transport,
         trace: &mut T,
     ) -> Outcome {
@@ -166,11 +166,11 @@ impl Engine {
     /// Answers from a node: the query's own, or the wildcard that covers it.
     #[inline(always)]
     #[allow(clippy::too_many_arguments, reason = "one call site each, inlined")]
-    fn at_node<T: Trace>(
+    fn at_node<const N: usize, T: Trace>(
         &mut self,
         snapshot: &Snapshot,
         q: &mut Located,
-        buffer: &mut [u8],
+        buffer: &mut [u8; N],
         transport: Transport,
         found: Found,
         wildcard: bool,
@@ -191,22 +191,33 @@ impl Engine {
                 q.class = class_of(snapshot, q.client);
             }
             let mut reply = Reply::start(snapshot, q, buffer, transport);
-            return self.service(snapshot, q, &mut reply, found.service, node, 0xc00c, trace);
+            let chosen = self.service(snapshot, q, &mut reply, found.service, 0xc00c, trace);
+            if chosen.addresses {
+                return reply.finish(
+                    rcode::NOERROR as u16,
+                    flags::AA,
+                    Some(chosen.scope),
+                    Counter::DnsAnswer,
+                );
+            }
+            let zone = snapshot.zones.get(node.zone as usize);
+            if let Some(blob) = zone.and_then(|z| snapshot.answers.blob(z.negative)) {
+                reply.blob(&blob);
+            }
+            return reply.finish(
+                rcode::NOERROR as u16,
+                flags::AA,
+                Some(chosen.scope),
+                Counter::DnsNodata,
+            );
         }
-        let empty = node.entry_count() == 0 && found.service == NONE;
-        if q.qtype == rtype::ANY && !node.has(Node::CUT) && !empty {
+        let exists = node.entry_count() > 0 || found.service != NONE;
+        if q.qtype == rtype::ANY && exists && !node.has(Node::CUT) {
             return any(snapshot, q, buffer, transport, node);
         }
         match snapshot.names.entry(node, q.qtype) {
             Some(entry) if entry.flags & Entry::SERVICE != 0 => {
-                q.class = class_of(snapshot, q.client);
-                let mut reply = Reply::start(snapshot, q, buffer, transport);
-                let Some(blob) = snapshot.answers.blob(entry.blob) else {
-                    return reply.finish(rcode::SERVFAIL as u16, 0, None, Counter::DnsServfail);
-                };
-                let owner = reply.owner(&blob, entry.owner);
-                reply.blob(&blob);
-                self.service(snapshot, q, &mut reply, entry.service, node, owner, trace)
+                self.through_cname(snapshot, q, buffer, transport, node, entry, trace)
             }
             Some(entry) => fixed(snapshot, q, buffer, transport, entry),
             None => {
@@ -216,20 +227,57 @@ impl Engine {
         }
     }
 
-    /// Appends a service's addresses, owned by the name at the pointer `owner`, to the aliases of `node` if it
-    /// is one.
+    /// A CNAME chain that ends at a service: the chain, then the service's addresses; without any, the node's
+    /// default, which is the chain and the SOA of the zone where it ends.
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments, reason = "as its neighbours")]
+    fn through_cname<const N: usize, T: Trace>(
+        &mut self,
+        snapshot: &Snapshot,
+        q: &mut Located,
+        buffer: &mut [u8; N],
+        transport: Transport,
+        node: &Node,
+        entry: &Entry,
+        trace: &mut T,
+    ) -> Outcome {
+        q.class = class_of(snapshot, q.client);
+        let mut reply = Reply::start(snapshot, q, buffer, transport);
+        let Some(blob) = snapshot.answers.blob(entry.blob) else {
+            return reply.finish(rcode::SERVFAIL as u16, 0, None, Counter::DnsServfail);
+        };
+        let owner = reply.owner(entry.owner);
+        reply.blob(&blob);
+        let chosen = self.service(snapshot, q, &mut reply, entry.service, owner, trace);
+        if chosen.addresses || reply.is_truncated() {
+            return reply.finish(
+                rcode::NOERROR as u16,
+                flags::AA,
+                Some(chosen.scope),
+                Counter::DnsAnswer,
+            );
+        }
+        match snapshot.names.entry(node, Entry::DEFAULT) {
+            Some(none) => fixed_in_scope(snapshot, q, buffer, transport, none, chosen.scope),
+            None => error(snapshot, q, buffer, transport, rcode::SERVFAIL as u16),
+        }
+    }
+
+    /// Appends a service's addresses, owned by the name at the pointer `owner`.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments, reason = "one call site each, inlined")]
-    fn service<T: Trace>(
+    fn service<const N: usize, T: Trace>(
         &mut self,
         snapshot: &Snapshot,
         q: &Located,
-        reply: &mut Reply<'_>,
+        reply: &mut Reply<'_, N>,
         service: u32,
-        node: &Node,
         owner: u16,
         trace: &mut T,
-    ) -> Outcome {
+    ) -> Choice {
+        let mut choice = Choice {
+            addresses: false,
+            scope: 0,
+        };
         let plans = &snapshot.plans;
         let aliases = reply.answers();
         let Some(&Service {
@@ -238,65 +286,70 @@ impl Engine {
             v6,
         }) = plans.service(service)
         else {
-            return reply.finish(rcode::SERVFAIL as u16, 0, None, Counter::DnsServfail);
+            return choice;
         };
         let pool = if q.qtype == rtype::A { v4 } else { v6 };
         let Some(policy) = plans.policy(policy_index) else {
-            return reply.finish(rcode::SERVFAIL as u16, 0, None, Counter::DnsServfail);
+            return choice;
         };
-        let by_class = policy.flags & Policy::BY_CLASS != 0;
         trace.event(Event::Client {
             service,
             policy: policy_index,
             class: q.class,
             subnet: q.by_subnet,
         });
-        let scope = if by_class && q.by_subnet { q.class.depth } else { 0 };
-        if pool != NONE
-            && let Some(cell) = plans.cell(policy, q.class.id)
+        if policy.flags & Policy::BY_CLASS != 0 && q.by_subnet {
+            choice.scope = q.class.depth;
+        }
+        trace.event(Event::Scope(choice.scope));
+        if pool == NONE {
+            return choice;
+        }
+        let Some(cell) = plans.cell(policy, q.class.id) else {
+            return choice;
+        };
+        trace.event(Event::Ranked(*cell));
+        let weights = if q.qtype == rtype::A {
+            &plans.weights_a
+        } else {
+            &plans.weights_aaaa
+        };
+        let any_health = policy.flags & Policy::ANY_HEALTH != 0;
+        let chosen = self.chooser.choose(plans, pool, cell, any_health, weights, trace);
+        reply.all_down(chosen.all_down);
+        let members = chosen
+            .members
+            .iter()
+            .take(chosen.count)
+            .map(|&member| member as usize);
+        if q.qtype == rtype::A {
+            members
+                .filter_map(|at| plans.records_a.get(at))
+                .for_each(|record| reply.record(record, owner));
+        } else {
+            members
+                .filter_map(|at| plans.records_aaaa.get(at))
+                .for_each(|record| reply.record(record, owner));
+        }
+        choice.addresses = chosen.count > 0;
+        if chosen.count == 0
+            && let Some(fixed) = plans.pools.get(pool as usize).filter(|p| p.fixed != NONE)
+            && let Some(blob) = snapshot.answers.blob(fixed.fixed)
         {
-            trace.event(Event::Ranked(*cell));
-            let weights = if q.qtype == rtype::A {
-                &plans.weights_a
-            } else {
-                &plans.weights_aaaa
-            };
-            let any_health = policy.flags & Policy::ANY_HEALTH != 0;
-            let chosen = self.chooser.choose(plans, pool, cell, any_health, weights, trace);
-            reply.all_down(chosen.all_down);
-            for &member in chosen.members.iter().take(chosen.count) {
-                let at = member as usize;
-                match q.qtype {
-                    rtype::A => plans.records_a.get(at).map(|record| reply.record(record, owner)),
-                    _ => plans
-                        .records_aaaa
-                        .get(at)
-                        .map(|record| reply.record(record, owner)),
-                };
-            }
-            if chosen.count == 0
-                && let Some(fixed) = plans.pools.get(pool as usize).filter(|p| p.fixed != NONE)
-                && let Some(blob) = snapshot.answers.blob(fixed.fixed)
-            {
-                reply.blob_owned(&blob, owner);
-            }
+            reply.blob_owned(&blob, owner);
+            choice.addresses = true;
         }
-        trace.event(Event::Scope(scope));
-        if reply.answers() == aliases {
-            let negative = if aliases > 0 {
-                // The aliases again, with the SOA of the zone that they end in.
-                reply.restart();
-                snapshot.names.entry(node, Entry::DEFAULT).map(|e| e.blob)
-            } else {
-                snapshot.zones.get(node.zone as usize).map(|z| z.negative)
-            };
-            if let Some(blob) = negative.and_then(|at| snapshot.answers.blob(at)) {
-                reply.blob(&blob);
-            }
-            return reply.finish(rcode::NOERROR as u16, flags::AA, Some(scope), Counter::DnsNodata);
-        }
-        reply.finish(rcode::NOERROR as u16, flags::AA, Some(scope), Counter::DnsAnswer)
+        choice
     }
+}
+
+/// What a service gave.
+#[derive(Clone, Copy)]
+struct Choice {
+    /// Addresses were appended, or would have been with more room.
+    addresses: bool,
+    /// ECS scope of the choice, bits.
+    scope: u8,
 }
 
 #[inline(always)]
@@ -307,14 +360,27 @@ fn class_of(snapshot: &Snapshot, client: Client) -> crate::tables::classes::Clas
     }
 }
 
-/// A static answer, or a referral.
+/// A static answer, or a referral: the same for every client.
 #[inline(always)]
-fn fixed(
+fn fixed<const N: usize>(
     snapshot: &Snapshot,
     q: &Located,
-    buffer: &mut [u8],
+    buffer: &mut [u8; N],
     transport: Transport,
     entry: &Entry,
+) -> Outcome {
+    fixed_in_scope(snapshot, q, buffer, transport, entry, 0)
+}
+
+/// A static answer that a choice led to.
+#[inline(always)]
+fn fixed_in_scope<const N: usize>(
+    snapshot: &Snapshot,
+    q: &Located,
+    buffer: &mut [u8; N],
+    transport: Transport,
+    entry: &Entry,
+    scope: u8,
 ) -> Outcome {
     let mut reply = Reply::start(snapshot, q, buffer, transport);
     let Some(blob) = snapshot.answers.blob(entry.blob) else {
@@ -327,14 +393,14 @@ fn fixed(
         _ if blob.head.ancount == 0 => (flags::AA, Counter::DnsNodata),
         _ => (flags::AA, Counter::DnsAnswer),
     };
-    reply.finish(entry.rcode as u16, aa, Some(0), counter)
+    reply.finish(entry.rcode as u16, aa, Some(scope), counter)
 }
 
 /// NXDOMAIN or NODATA with the zone's SOA (RFC 2308).
-fn negative(
+fn negative<const N: usize>(
     snapshot: &Snapshot,
     q: &Located,
-    buffer: &mut [u8],
+    buffer: &mut [u8; N],
     transport: Transport,
     zone: Option<Zone>,
     code: u8,
@@ -354,7 +420,13 @@ fn negative(
 
 /// ANY gets one synthesised HINFO (RFC 8482 section 4.2); a CNAME answers for itself.
 #[cold]
-fn any(snapshot: &Snapshot, q: &Located, buffer: &mut [u8], transport: Transport, node: &Node) -> Outcome {
+fn any<const N: usize>(
+    snapshot: &Snapshot,
+    q: &Located,
+    buffer: &mut [u8; N],
+    transport: Transport,
+    node: &Node,
+) -> Outcome {
     if let Some(entry) = snapshot
         .names
         .entry(node, rtype::CNAME)
@@ -372,7 +444,13 @@ fn any(snapshot: &Snapshot, q: &Located, buffer: &mut [u8], transport: Transport
 /// An error reply: the question if it could be read, and OPT if one was.
 #[cold]
 #[inline(never)]
-fn error(snapshot: &Snapshot, q: &Located, buffer: &mut [u8], transport: Transport, code: u16) -> Outcome {
+fn error<const N: usize>(
+    snapshot: &Snapshot,
+    q: &Located,
+    buffer: &mut [u8; N],
+    transport: Transport,
+    code: u16,
+) -> Outcome {
     let counter = match code {
         dns::rcode::BADVERS => Counter::DnsBadvers,
         c if c == rcode::FORMERR as u16 => Counter::DnsFormerr,

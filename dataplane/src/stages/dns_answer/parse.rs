@@ -73,7 +73,7 @@ impl Default for Located {
 
 /// The first zero byte of the first 32 from offset 12 on, as an offset from there.
 #[inline(always)]
-fn first_zero(buffer: &[u8]) -> Option<usize> {
+fn first_zero<const N: usize>(buffer: &[u8; N]) -> Option<usize> {
     let block = buffer.get(HEADER_LEN..)?.first_chunk::<32>()?;
     let mut at = 0;
     for word in block.as_chunks::<8>().0 {
@@ -92,8 +92,14 @@ impl Located {
     /// Reads the message in the first `len` bytes of `buffer`, asked by `client`. Bytes behind `len` may be
     /// read as padding, never as message.
     #[inline(always)]
-    pub fn locate(&mut self, snapshot: &Snapshot, buffer: &[u8], len: usize, client: Client) {
-        self.len = len.min(buffer.len()) as u16;
+    pub fn locate<const N: usize>(
+        &mut self,
+        snapshot: &Snapshot,
+        buffer: &[u8; N],
+        len: usize,
+        client: Client,
+    ) {
+        self.len = len.min(N).min(u16::MAX as usize) as u16;
         self.client = client;
         match first_zero(buffer) {
             Some(zero) => {
@@ -118,7 +124,7 @@ impl Located {
     /// again: the caller must hash and look up again.
     #[cold]
     #[inline(never)]
-    pub(super) fn reparse_walked(&mut self, buffer: &[u8]) -> bool {
+    pub(super) fn reparse_walked<const N: usize>(&mut self, buffer: &[u8; N]) -> bool {
         if self.walked {
             return false;
         }
@@ -129,6 +135,22 @@ impl Located {
         }
         self.parse(buffer, walked);
         true
+    }
+
+    /// A message that is not read at all.
+    pub(super) fn refuse(&mut self, reason: Counter) {
+        self.status = Status::Drop(reason);
+    }
+
+    /// Length of the query, bytes.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// True for a query of no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     #[inline(always)]
@@ -154,12 +176,12 @@ impl Located {
 
     /// Reads everything, the name being `name_len` bytes long; `None` when it cannot be read.
     #[inline(always)]
-    fn parse(&mut self, buffer: &[u8], name_len: Option<usize>) {
-        let message = buffer.get(..self.len as usize).unwrap_or(&[]);
+    fn parse<const N: usize>(&mut self, buffer: &[u8; N], name_len: Option<usize>) {
+        let len = self.len as usize;
         self.question_end = HEADER_LEN as u16;
         self.has_opt = false;
         self.edns = Edns::default();
-        let Some(header) = message.first_chunk::<HEADER_LEN>() else {
+        let Some(header) = buffer.first_chunk::<HEADER_LEN>().filter(|_| len >= HEADER_LEN) else {
             self.status = Status::Drop(Counter::DropDnsShort);
             return;
         };
@@ -173,23 +195,26 @@ impl Located {
         let [qdcount, ancount, nscount, arcount] =
             [[q0, q1], [a0, a1], [n0, n1], [r0, r1]].map(u16::from_be_bytes);
         let question_end = match name_len {
-            Some(name_len) if qdcount == 1 && HEADER_LEN + name_len + 4 <= message.len() => {
-                HEADER_LEN + name_len + 4
-            }
+            Some(name_len) if qdcount == 1 && HEADER_LEN + name_len + 4 <= len => HEADER_LEN + name_len + 4,
             _ => {
-                self.bad_question(message, not_implemented, qdcount, [ancount, nscount, arcount]);
+                self.bad_question(
+                    buffer.get(..len).unwrap_or(&[]),
+                    not_implemented,
+                    qdcount,
+                    [ancount, nscount, arcount],
+                );
                 return;
             }
         };
         let name = buffer.get(HEADER_LEN..).unwrap_or(&[]);
         self.key.set(name, question_end - HEADER_LEN - 4);
         self.question_end = question_end as u16;
-        self.qtype = dns::be16(message, question_end - 4);
-        let qclass = dns::be16(message, question_end - 2);
+        self.qtype = dns::be16(buffer, question_end - 4);
+        let qclass = dns::be16(buffer, question_end - 2);
         let counts = [ancount, nscount, arcount];
         let readable = match counts {
             [0, 0, 0] => true,
-            _ => self.read_records(message, question_end, counts),
+            _ => self.read_records(buffer, len, question_end, counts),
         };
         self.status = if not_implemented {
             Status::Error(dns::rcode::NOTIMP as u16)
@@ -210,7 +235,7 @@ impl Located {
     #[inline(never)]
     fn bad_question(&mut self, message: &[u8], not_implemented: bool, qdcount: u16, counts: [u16; 3]) {
         if qdcount == 0 {
-            self.read_records(message, HEADER_LEN, counts);
+            self.walk_records(message, HEADER_LEN, counts);
         }
         let rcode = if not_implemented {
             dns::rcode::NOTIMP
@@ -221,18 +246,27 @@ impl Located {
     }
 
     /// Reads the records behind the question for an OPT. False when the message is malformed.
-    #[inline]
-    fn read_records(&mut self, message: &[u8], at: usize, counts: [u16; 3]) -> bool {
-        // By far the usual case: one OPT record, right here.
+    #[inline(always)]
+    fn read_records<const N: usize>(
+        &mut self,
+        buffer: &[u8; N],
+        len: usize,
+        at: usize,
+        counts: [u16; 3],
+    ) -> bool {
+        // By far the usual case: one OPT record, right here, and it ends the message or not.
         if counts == [0, 0, 1]
-            && let Some(b) = message
+            && let Some(b) = buffer
                 .get(at..)
                 .and_then(|m| m.first_chunk::<{ edns::OPT_LEN }>())
             && let [0, 0, 41, s0, s1, t0, t1, t2, t3, l0, l1] = *b
         {
             let start = at + edns::OPT_LEN;
             let end = start + u16::from_be_bytes([l0, l1]) as usize;
-            let Some(rdata) = message.get(start..end) else {
+            if end > len {
+                return false;
+            }
+            let Some(rdata) = buffer.get(start..end) else {
                 return false;
             };
             return self.read_opt(
@@ -241,7 +275,7 @@ impl Located {
                 rdata,
             );
         }
-        self.walk_records(message, at, counts)
+        self.walk_records(buffer.get(..len).unwrap_or(&[]), at, counts)
     }
 
     #[inline(always)]

@@ -6,12 +6,16 @@ use crate::counters::{Counter, Counters};
 use crate::io::{BURST_MAX, Window};
 use crate::stages::{Family, Layers, Verdict, reply};
 use crate::tables::Snapshot;
-use crate::wire::{at, udp};
+use crate::wire::{at, at_mut, udp};
 
 /// Offset of the source address in an IPv4 header (RFC 791 section 3.1).
 const IPV4_SOURCE: usize = 12;
 /// Offset of the source address in an IPv6 header (RFC 8200 section 3).
 const IPV6_SOURCE: usize = 8;
+
+/// Room for a message in a frame's window: behind the longest headers that `classify` lets pass, and more than
+/// any reply over UDP needs.
+pub const UDP_ROOM: usize = 1536;
 
 /// The stage: the engine and one [`Located`] for each packet of a burst.
 pub struct DnsAnswer {
@@ -29,64 +33,58 @@ impl DnsAnswer {
         }
     }
 
-    /// First pass over packet `i` of the lane: reads the query.
+    /// The engine, and a [`Located`] for each packet of the burst.
     #[inline(always)]
-    pub fn locate(&mut self, i: usize, snapshot: &Snapshot, window: &Window, layers: &Layers) {
-        let Some(located) = self.located.get_mut(i) else {
-            return;
-        };
-        let start = layers.l4 as usize + udp::HEADER_LEN;
-        let message = window.get(start..).unwrap_or(&[]);
-        let len = (layers.end as usize).saturating_sub(start);
-        located.locate(snapshot, message, len, client(window, layers));
+    pub fn parts(&mut self) -> (&mut Engine, &mut [Located; BURST_MAX]) {
+        (&mut self.engine, &mut self.located)
     }
+}
 
-    /// Second pass: one step down the tables.
-    #[inline(always)]
-    pub fn find(&mut self, i: usize, snapshot: &Snapshot) {
-        if let Some(located) = self.located.get_mut(i) {
-            self.engine.find(snapshot, located);
-        }
+/// First pass over a packet: reads the query. The second is [`Engine::find`].
+#[inline(always)]
+pub fn locate(located: &mut Located, snapshot: &Snapshot, window: &Window, layers: &Layers) {
+    let start = layers.l4 as usize + udp::HEADER_LEN;
+    let len = (layers.end as usize).wrapping_sub(start);
+    match at::<UDP_ROOM>(window, start) {
+        Some(message) => located.locate(snapshot, message, len, client(window, layers)),
+        None => located.refuse(Counter::DropOversized),
     }
+}
 
-    /// Third pass: writes the reply frame over the query. Returns the verdict and the frame length.
-    #[inline(always)]
-    pub fn answer(
-        &mut self,
-        i: usize,
-        snapshot: &Snapshot,
-        window: &mut Window,
-        layers: &Layers,
-        offload: bool,
-        counters: &mut Counters,
-    ) -> (Verdict, usize) {
-        let Some(located) = self.located.get_mut(i) else {
-            return (Verdict::Drop(Counter::DropDnsShort), 0);
-        };
-        let start = layers.l4 as usize + udp::HEADER_LEN;
-        let query_len = (layers.end as usize).saturating_sub(start);
-        let message = window.get_mut(start..).unwrap_or(&mut []);
-        match self
-            .engine
-            .answer(snapshot, located, message, Transport::Udp, &mut Silent)
-        {
-            Outcome::Drop(reason) => (Verdict::Drop(reason), 0),
-            Outcome::Reply {
-                len,
-                counter,
-                truncated,
-                all_down,
-            } => {
-                let Some(frame) = reply::finish_udp(window, layers, len, offload) else {
-                    return (Verdict::Drop(Counter::DropOversized), 0);
-                };
-                counters.bump(counter);
+/// Third pass: writes the reply frame over the query. Returns the verdict and the frame length.
+#[inline(always)]
+pub fn answer(
+    engine: &mut Engine,
+    located: &mut Located,
+    snapshot: &Snapshot,
+    window: &mut Window,
+    layers: &Layers,
+    offload: bool,
+    counters: &mut Counters,
+) -> (Verdict, usize) {
+    let start = layers.l4 as usize + udp::HEADER_LEN;
+    let Some(message) = at_mut::<UDP_ROOM>(window, start) else {
+        return (Verdict::Drop(Counter::DropOversized), 0);
+    };
+    match engine.answer(snapshot, located, message, Transport::Udp, &mut Silent) {
+        Outcome::Drop(reason) => (Verdict::Drop(reason), 0),
+        Outcome::Reply {
+            len,
+            counter,
+            truncated,
+            all_down,
+        } => {
+            let Some(frame) = reply::finish_udp(window, layers, len, offload) else {
+                return (Verdict::Drop(Counter::DropOversized), 0);
+            };
+            counters.bump(counter);
+            if truncated | all_down {
                 counters.add(Counter::DnsTruncated, truncated as u64);
                 counters.add(Counter::DnsAllDown, all_down as u64);
-                counters.add(Counter::DnsQueryBytes, query_len as u64);
-                counters.add(Counter::DnsReplyBytes, len as u64);
-                (Verdict::Reply, frame)
             }
+            counters.add(Counter::DnsQueryBytes, located.len() as u64);
+            counters.add(Counter::DnsReplyBytes, len as u64);
+            (Verdict::Reply, frame)
         }
     }
 }

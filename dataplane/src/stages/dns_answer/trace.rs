@@ -65,6 +65,9 @@ pub enum Event {
 
 /// Listens to the engine.
 pub trait Trace {
+    /// Whether anybody listens: without, the engine may take short cuts that have no steps to tell.
+    const LISTENS: bool = true;
+
     /// Takes a step.
     fn event(&mut self, event: Event);
 }
@@ -74,6 +77,8 @@ pub trait Trace {
 pub struct Silent;
 
 impl Trace for Silent {
+    const LISTENS: bool = false;
+
     #[inline(always)]
     fn event(&mut self, _: Event) {}
 }

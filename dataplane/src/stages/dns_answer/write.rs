@@ -10,8 +10,8 @@ use crate::wire::dns::{self, HEADER_LEN, flags};
 use crate::wire::edns;
 
 /// A reply being written.
-pub(super) struct Reply<'a> {
-    buffer: &'a mut [u8],
+pub(super) struct Reply<'a, const N: usize> {
+    buffer: &'a mut [u8; N],
     q: &'a Located,
     snapshot: &'a Snapshot,
     /// Where the next byte goes.
@@ -25,12 +25,12 @@ pub(super) struct Reply<'a> {
     all_down: bool,
 }
 
-impl<'a> Reply<'a> {
+impl<'a, const N: usize> Reply<'a, N> {
     #[inline(always)]
     pub(super) fn start(
         snapshot: &'a Snapshot,
         q: &'a Located,
-        buffer: &'a mut [u8],
+        buffer: &'a mut [u8; N],
         transport: Transport,
     ) -> Self {
         let size = match transport {
@@ -40,7 +40,7 @@ impl<'a> Reply<'a> {
             Transport::Udp => 512,
             Transport::Tcp => u16::MAX as usize,
         }
-        .min(buffer.len());
+        .min(N);
         let opt = if q.has_opt { opt_len(snapshot, q) } else { 0 };
         let at = q.question_end as usize;
         Self {
@@ -57,9 +57,9 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Records in the answer section so far.
-    pub(super) fn answers(&self) -> u16 {
-        self.ancount
+    /// Whether something did not fit.
+    pub(super) fn is_truncated(&self) -> bool {
+        self.truncated
     }
 
     /// Takes back all records. What was truncated stays so.
@@ -74,30 +74,29 @@ impl<'a> Reply<'a> {
         self.all_down = yes;
     }
 
-    /// The compression pointer to the name at `offset` in a blob that is written next.
-    pub(super) fn owner(&self, blob: &Blob<'_>, offset: u16) -> u16 {
-        let _ = blob;
+    /// The compression pointer to the name at `offset` in the blob that is written next.
+    pub(super) fn owner(&self, offset: u16) -> u16 {
         0xc000 | (self.at as u16).wrapping_add(offset)
     }
 
     /// Appends one pre-encoded answer record, with its owner set to the pointer `owner`.
     #[inline(always)]
-    pub(super) fn record<const N: usize>(&mut self, record: &[u8; N], owner: u16) {
-        if self.at + N > self.end {
+    pub(super) fn record<const M: usize>(&mut self, record: &[u8; M], owner: u16) {
+        if self.at + M > self.end {
             self.truncated = true;
             return;
         }
         if let Some(to) = self
             .buffer
             .get_mut(self.at..)
-            .and_then(|b| b.first_chunk_mut::<N>())
+            .and_then(|b| b.first_chunk_mut::<M>())
         {
             *to = *record;
             if let Some(pointer) = to.first_chunk_mut::<2>() {
                 *pointer = owner.to_be_bytes();
             }
         }
-        self.at += N;
+        self.at += M;
         self.ancount += 1;
     }
 
