@@ -2,6 +2,7 @@
 
 mod check;
 mod explain;
+mod reload;
 #[cfg(feature = "dpdk")]
 mod run;
 mod status;
@@ -26,6 +27,7 @@ enum Command {
     Check(check::Args),
     Status(status::Args),
     Explain(explain::Args),
+    Reload(reload::Args),
 }
 
 impl Cli {
@@ -37,6 +39,7 @@ impl Cli {
             Command::Check(args) => args.execute(),
             Command::Status(args) => args.execute(),
             Command::Explain(args) => args.execute(),
+            Command::Reload(args) => args.execute(),
         }
     }
 }

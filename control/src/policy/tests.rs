@@ -713,6 +713,31 @@ fn a_zero_byte_in_a_label_is_not_the_end_of_a_name() {
     assert_eq!(reply[12..29], q[12..29]);
 }
 
+#[test]
+fn a_subnet_inside_a_name_is_none() {
+    let mut lab = Lab::new(with_service(|c| {
+        // One label whose bytes look, behind their first zero byte, like a type, a class and an OPT record with a
+        // client subnet in ISP one.
+        let mut label =
+            b"ab\0\0\x01\0\x01\0\0\x29\x04\xd0\0\0\0\0\0\x0b\0\x08\0\x07\0\x01\x18\0\x0a\x01\x07".to_vec();
+        label.insert(0, label.len() as u8);
+        label.extend_from_slice(name("example.com.").as_slice());
+        c.services[0].name = DName::from_octets(label).unwrap();
+    }));
+    let mut q = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0".to_vec();
+    q.extend_from_slice(lab.compiled.index.config.services[0].name.as_slice());
+    q.extend([0, 1, 0, 1]);
+    // ARCOUNT 1, so that the wrong end of the name parses clean; the whole message has an OPT of its own.
+    q[11] = 1;
+    q.extend([0, 0, 41, 4, 208, 0, 0, 0, 0, 0, 0]);
+    let (bytes, outcome) = lab.raw(&q, Client::V4([10, 2, 0, 1]), Transport::Udp);
+    let got = addresses(&Reply::read(&bytes, outcome));
+    assert!(
+        got.iter().all(|a| a.starts_with("198.51.100.1") && a.len() == 13),
+        "ISP two by its own address: {got:?}"
+    );
+}
+
 fn addresses(r: &Reply) -> Vec<String> {
     r.answer
         .iter()

@@ -410,7 +410,7 @@ impl Asked {
 
     fn ask(&mut self, qname: &str, qtype: Rtype) -> Reply {
         let query = crate::frames::message(qname, qtype, Some(1232));
-        let mut buffer = vec![0xa5; 8192];
+        let mut buffer = [0xa5; 8192];
         buffer[..query.len()].copy_from_slice(&query);
         let mut located = Located::default();
         located.locate(&self.snapshot, &buffer, query.len(), Client::V4([203, 0, 113, 1]));

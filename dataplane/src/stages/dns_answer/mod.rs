@@ -130,6 +130,8 @@ impl Engine {
             if let Status::Error(rcode) = q.status {
                 return error(snapshot, q, buffer, transport, rcode);
             }
+            // What was read as a client subnet behind the wrong end of the name is forgotten.
+            q.prefetch_class(snapshot);
             if let Some(found) = snapshot.names.find(&q.key) {
                 return self.at_node(snapshot, q, buffer, transport, found, false, trace);
             }
@@ -279,7 +281,6 @@ impl Engine {
             scope: 0,
         };
         let plans = &snapshot.plans;
-        let aliases = reply.answers();
         let Some(&Service {
             policy: policy_index,
             v4,

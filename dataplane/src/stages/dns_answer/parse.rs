@@ -40,6 +40,9 @@ pub struct Located {
     pub(super) qtype: u16,
     pub(super) has_opt: bool,
     pub(super) edns: Edns,
+    /// The query's source address.
+    source: Client,
+    /// The address that the choice goes by.
     pub(super) client: Client,
     /// Whether `client` is the client subnet's address.
     pub(super) by_subnet: bool,
@@ -61,6 +64,7 @@ impl Default for Located {
             qtype: 0,
             has_opt: false,
             edns: Edns::default(),
+            source: Client::V4([0; 4]),
             client: Client::V4([0; 4]),
             by_subnet: false,
             candidate: None,
@@ -100,7 +104,7 @@ impl Located {
         client: Client,
     ) {
         self.len = len.min(N).min(u16::MAX as usize) as u16;
-        self.client = client;
+        self.source = client;
         match first_zero(buffer) {
             Some(zero) => {
                 self.walked = false;
@@ -154,8 +158,9 @@ impl Located {
     }
 
     #[inline(always)]
-    fn prefetch_class(&mut self, snapshot: &Snapshot) {
+    pub(super) fn prefetch_class(&mut self, snapshot: &Snapshot) {
         self.by_subnet = false;
+        self.client = self.source;
         if let Some(subnet) = &self.edns.subnet
             && snapshot.limits.ecs
             && subnet.source > 0

@@ -62,7 +62,7 @@ fn ask(snapshot: &Snapshot, qname: &[u8]) -> Vec<Record> {
     let mut query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00".to_vec();
     query.extend(qname);
     query.extend([0, 16, 0, 1]);
-    let mut buffer = vec![0xa5; 0x10000];
+    let mut buffer = [0xa5; 0x10000];
     buffer[..query.len()].copy_from_slice(&query);
     let mut engine = Engine::new(1);
     let mut located = Located::default();
