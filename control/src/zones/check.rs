@@ -104,17 +104,12 @@ fn apex_sets(zone: &mut ZoneText, apex: &[u8], found: &mut Vec<Found>) {
 /// 3.6.2, RFC 2181 section 10.1, RFC 4034 section 3, RFC 6672 section 2.4).
 fn single_sets(zone: &ZoneText, found: &mut Vec<Found>) {
     for (set, place) in zone.sets.iter() {
-        let wildcard = set.owner.as_slice().starts_with(b"\x01*");
-        if set.rtype == DNAME || (set.rtype == NS && wildcard) {
+        if set.rtype == DNAME {
             found.push(Found {
                 severity: Severity::Error,
                 place,
-                message: match set.rtype {
-                    DNAME => format!("{}. DNAME: not available in this version", set.owner),
-                    // RFC 4592 section 4.2: undefined, so nobody can rely on it.
-                    _ => format!("{}. is a wildcard and has NS records", set.owner),
-                },
-                help: Some("write the names out"),
+                message: format!("{}. DNAME: not available in this version", set.owner),
+                help: Some("write the names below it out, or serve the target's zone under both names"),
             });
         }
         if !matches!(set.rtype, CNAME | DNAME) {
