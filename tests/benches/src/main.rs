@@ -3,6 +3,7 @@
 //! One file a group of gates. Counts are exact on any machine; rates are ratios of interleaved pairs in one run.
 //! The `inner-` commands are what the bench starts itself with, under valgrind or for each run on a real port.
 
+mod generator;
 mod growth;
 mod health;
 mod instructions;
@@ -12,6 +13,7 @@ mod replay;
 mod rig;
 mod table;
 mod testpmd;
+mod wires;
 mod world;
 
 use anyhow::{Result, bail};
@@ -31,7 +33,7 @@ struct Args {
     /// Fewer pairs and smaller tables: minutes instead of a quarter of an hour.
     #[arg(long)]
     quick: bool,
-    /// Which groups (default: all): instructions, replay, growth, health, reload. Or `profile KIND`: where the instructions of a kind go.
+    /// Which groups (default: all): instructions, replay, wires, growth, health, reload, generator. Or `profile KIND`: where the instructions of a kind go.
     names: Vec<String>,
 }
 
@@ -47,16 +49,15 @@ enum Group {
 const GROUPS: &[(&str, Group)] = &[
     ("instructions", Group::Plain(instructions::bench)),
     ("replay", Group::Ports(replay::bench)),
+    ("wires", Group::Ports(wires::bench)),
     ("growth", Group::Ports(growth::bench)),
     ("health", Group::Plain(health::bench)),
     ("reload", Group::Plain(reload::bench)),
+    ("generator", Group::Plain(generator::bench)),
 ];
 
 /// Gates of the budget that have no bench yet.
-const NOT_MEASURED: &[&str] = &[
-    "af_packet, af_xdp, memif, to testpmd 5tswap",
-    "pktgen, to testpmd txonly",
-];
+const NOT_MEASURED: &[&str] = &["memif, to testpmd 5tswap"];
 
 fn main() -> ExitCode {
     match run(&Args::parse()) {
@@ -87,15 +88,18 @@ fn run(args: &Args) -> Result<bool> {
     let (mut table, mut eal) = (Table::default(), None);
     for (name, group) in GROUPS {
         if names.is_empty() || names.contains(name) {
-            match group {
-                Group::Plain(bench) => bench(&mut table, args.quick)?,
+            let measured = match group {
+                Group::Plain(bench) => bench(&mut table, args.quick),
                 Group::Ports(bench) => {
                     let eal = match &eal {
                         Some(eal) => eal,
                         None => eal.insert(rig::eal()?),
                     };
-                    bench(&mut table, args.quick, eal)?;
+                    bench(&mut table, args.quick, eal)
                 }
+            };
+            if let Err(error) = measured {
+                table.broken(name, &error);
             }
         }
     }

@@ -34,6 +34,20 @@ pub(crate) fn eal() -> Result<Eal> {
     })?)
 }
 
+/// Opens a port with one queue pair over `buffers` buffers of its own.
+///
+/// # Errors
+/// What the driver says.
+pub(crate) fn open(eal: &Eal, device: &str, buffers: u32) -> Result<(Port, DpdkQueues)> {
+    let pool = Mempool::new(eal, buffers, None)?;
+    let config = PortConfig {
+        device: device.into(),
+        ..PortConfig::default()
+    };
+    let (port, mut queues) = Port::open(eal, &config, &[pool])?;
+    Ok((port, queues.pop().context("no queue pair")?))
+}
+
 /// A port that replays frames from memory without end and discards what it is given to send.
 pub(crate) struct Replay {
     /// Its queue pair.
@@ -61,13 +75,7 @@ pub(crate) fn replay(
     let mac = [0x02, 0x70, 0x63, 0x61, 0x70, number];
     let file = folder.join(format!("{number}.pcap"));
     capture::write(&file, &frames(mac))?;
-    let pool = Mempool::new(eal, buffers, None)?;
-    let config = PortConfig {
-        device: replay_device(usize::from(number), &file),
-        ..PortConfig::default()
-    };
-    let (port, mut queues) = Port::open(eal, &config, &[pool])?;
-    let queues = queues.pop().context("no queue pair")?;
+    let (port, queues) = open(eal, &replay_device(usize::from(number), &file), buffers)?;
     if queues.mac() != mac {
         bail!(
             "net_pcap has the address {:02x?} and not {mac:02x?}",

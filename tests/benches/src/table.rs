@@ -88,6 +88,13 @@ impl Table {
         );
     }
 
+    /// Says that a group of gates could not be measured for an error: that counts as a gate missed.
+    pub(crate) fn broken(&mut self, name: &str, error: &anyhow::Error) {
+        self.gates += 1;
+        self.failed += 1;
+        println!("  {name:<44} {:>20} {:>10}  FAIL  {error:#}", "not measured", "");
+    }
+
     /// Says of a gate that there is no figure, and why.
     pub(crate) fn missing(&mut self, name: &str, why: &str) {
         println!("  {name:<44} {why:>20}");

@@ -2,25 +2,34 @@
 
 use crate::rig::CPU;
 use anyhow::{Context, Result, bail};
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Ample for any one command of it.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// After that it is killed.
+const QUIT: Duration = Duration::from_secs(3);
 const PROMPT: &str = "testpmd> ";
 
-/// A running testpmd. Killed on drop.
+/// A running testpmd. Ended on drop.
 pub(crate) struct Testpmd {
     child: Child,
     input: ChildStdin,
     output: Arc<Mutex<String>>,
+    errors: File,
 }
 
 impl Drop for Testpmd {
     fn drop(&mut self) {
-        // Both fail only when it has ended already.
+        // Killed outright it would leave its XDP program on the interface. What fails here, the kill makes good.
+        let _ = writeln!(self.input, "quit");
+        let start = Instant::now();
+        while start.elapsed() < QUIT && matches!(self.child.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -33,6 +42,14 @@ impl Testpmd {
     /// # Errors
     /// When it does not start: what it printed.
     pub(crate) fn start(device: &str, mode: &str, netns: Option<&str>) -> Result<Self> {
+        Self::start_with(device, mode, netns, &[])
+    }
+
+    /// As [`Testpmd::start`], with further options.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn start_with(device: &str, mode: &str, netns: Option<&str>, more: &[&str]) -> Result<Self> {
         let prefix = format!("--file-prefix=testpmd-{}", std::process::id());
         // The main thread only reads commands.
         let lcores = format!("--lcores=0@1,1@{CPU}");
@@ -56,11 +73,13 @@ impl Testpmd {
         argv.extend(["--", "-i", "--nb-cores=1", "--total-num-mbufs=16384"]);
         let mode = format!("--forward-mode={mode}");
         argv.push(&mode);
+        argv.extend(more);
+        let errors = tempfile::tempfile()?;
         let mut child = Command::new(argv[0])
             .args(&argv[1..])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(errors.try_clone()?)
             .spawn()
             .context("cannot start dpdk-testpmd: install dpdk-dev")?;
         let input = child.stdin.take().context("no standard input")?;
@@ -76,7 +95,12 @@ impl Testpmd {
                 }
             }
         });
-        let mut this = Self { child, input, output };
+        let mut this = Self {
+            child,
+            input,
+            output,
+            errors,
+        };
         this.until(PROMPT)?;
         Ok(this)
     }
@@ -91,7 +115,9 @@ impl Testpmd {
                 return Ok(text.drain(..at + mark.len()).collect());
             }
             if start.elapsed() > PATIENCE || self.child.try_wait()?.is_some() {
-                let text = self.output.lock().map(|t| t.clone()).unwrap_or_default();
+                let mut text = self.output.lock().map(|t| t.clone()).unwrap_or_default();
+                self.errors.seek(SeekFrom::Start(0))?;
+                self.errors.read_to_string(&mut text)?;
                 bail!("dpdk-testpmd does not answer; it printed:\n{text}");
             }
             std::thread::sleep(Duration::from_millis(1));
