@@ -1,7 +1,7 @@
 //! The policy compiler: from a checked configuration and the members' health to a snapshot and words.
 //!
 //! Called by `run` for each configuration and each change of health; also by `check`. [`names`] compiles
-//! zones, [`chain`] runs the metrics, [`slots`] keeps member slots stable, [`pools`] lays out members.
+//! zones, [`chain`] runs the metrics, [`slots`] keeps member slots stable, `pools` lays out members.
 
 pub mod chain;
 pub mod names;

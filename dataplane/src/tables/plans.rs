@@ -1,7 +1,7 @@
 //! Compiled policy: which sites answer a client class, in which order, and with which members.
 //!
 //! Read by `stages::dns_answer`; built by control. A service names its policy and its pools; the cell
-//! [policy][class] ranks the policy's sites in tiers; the pool says which member slots stand at each site;
+//! of policy and class ranks the policy's sites in tiers; the pool says which member slots stand at each site;
 //! the records of the members are pre-encoded. The cost of a choice depends on none of the numbers of
 //! metrics, services, sites or prefixes.
 

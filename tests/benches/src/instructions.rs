@@ -109,7 +109,7 @@ fn callgrind(kind: &str, turns: usize, out: &std::path::Path, more: &[&str]) -> 
 /// Prints where the instructions of one kind go, by function and by source line.
 ///
 /// # Errors
-/// As [`bench`].
+/// As [`bench()`].
 pub(crate) fn profile(kind: &str) -> Result<()> {
     let out = tempfile::NamedTempFile::new()?;
     let turns = TURNS[1];
