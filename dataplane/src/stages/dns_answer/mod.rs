@@ -106,9 +106,10 @@ impl Engine {
             Status::Error(rcode) => return error(snapshot, q, buffer, transport, rcode),
         }
         trace.event(Event::Question { rtype: q.qtype });
-        let found = q
-            .candidate
-            .and_then(|c| snapshot.names.confirm(c, q.hash, &q.key));
+        let found = match q.candidate {
+            Some(candidate) => snapshot.names.confirm(candidate, q.hash, &q.key),
+            None => None,
+        };
         match found {
             Some(found) => self.at_node(snapshot, q, buffer, transport, found, false, trace),
             None => self.missing(snapshot, q, buffer, transport, trace),
@@ -136,10 +137,11 @@ impl Engine {
                 return self.at_node(snapshot, q, buffer, transport, found, false, trace);
             }
         }
-        let mut offsets = [0; 128];
         let name = q.key.name();
-        let labels = dns::label_offsets(name, &mut offsets);
-        let Some((encloser, at)) = snapshot.names.closest_encloser(name, &offsets, labels) else {
+        let found = snapshot
+            .names
+            .closest_encloser(name, &q.offsets, q.labels as usize);
+        let Some((encloser, at)) = found else {
             return error(snapshot, q, buffer, transport, rcode::REFUSED as u16);
         };
         let Some(node) = snapshot.names.node(encloser) else {

@@ -52,6 +52,9 @@ pub struct Located {
     pub(super) len: u16,
     /// Whether the labels of the name were walked.
     pub(super) walked: bool,
+    /// Once walked: how many labels the name has, and where each starts.
+    pub(super) labels: u8,
+    pub(super) offsets: [u8; 128],
 }
 
 impl Default for Located {
@@ -71,6 +74,8 @@ impl Default for Located {
             class: Class::default(),
             len: 0,
             walked: false,
+            labels: 0,
+            offsets: [0; 128],
         }
     }
 }
@@ -114,8 +119,8 @@ impl Located {
                 }
             }
             None => {
-                self.walked = true;
-                self.parse(buffer, walk(buffer, self.len as usize));
+                let walked = self.walk(buffer);
+                self.parse(buffer, walked);
             }
         }
         if self.status == Status::Answer {
@@ -132,13 +137,36 @@ impl Located {
         if self.walked {
             return false;
         }
-        self.walked = true;
-        let walked = walk(buffer, self.len as usize);
+        let walked = self.walk(buffer);
         if walked == Some(self.key.len()) && self.question_end as usize > HEADER_LEN {
             return false;
         }
         self.parse(buffer, walked);
         true
+    }
+
+    /// Length of the question's name by its labels, which are remembered; `None` when it cannot be read. A name
+    /// of 127 labels takes 127 turns, so each is short: an offset of one byte needs no bounds check.
+    #[inline(never)]
+    fn walk<const N: usize>(&mut self, buffer: &[u8; N]) -> Option<usize> {
+        self.walked = true;
+        let name = buffer.get(HEADER_LEN..)?.first_chunk::<256>()?;
+        let (mut at, mut labels) = (0u8, 0u8);
+        loop {
+            let len = *name.get(at as usize)?;
+            if len == 0 {
+                break;
+            }
+            if len as usize > dns::LABEL_MAX {
+                return None;
+            }
+            *self.offsets.get_mut(labels as usize)? = at;
+            labels += 1;
+            at = at.checked_add(len + 1)?;
+        }
+        self.labels = labels;
+        let name_len = at as usize + 1;
+        (name_len <= dns::NAME_MAX && HEADER_LEN + name_len <= self.len as usize).then_some(name_len)
     }
 
     /// A message that is not read at all.
@@ -319,9 +347,4 @@ impl Located {
         }
         true
     }
-}
-
-/// Length of the question's name by its labels.
-fn walk(buffer: &[u8], len: usize) -> Option<usize> {
-    dns::name_len(buffer.get(HEADER_LEN..len)?).ok()
 }
