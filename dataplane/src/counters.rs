@@ -143,6 +143,8 @@ counters! {
     DnsQueryBytes => "dns_query_bytes", Worker;
     /// Bytes of DNS replies.
     DnsReplyBytes => "dns_reply_bytes", Worker;
+    /// Packets that a driver delivered in a buffer that no window fits; freed unseen, and not among those received.
+    RxUnusable => "rx_unusable", Worker;
     /// Polls of all ports.
     Polls => "polls", Worker;
     /// Polls that received at least one packet. Over polls: the busy share.

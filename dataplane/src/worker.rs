@@ -275,6 +275,8 @@ impl<Q: QueuePair> Worker<Q> {
                 break;
             }
         }
+        let unusable = self.ports.iter().map(Q::unusable).sum();
+        self.counters.raise(Counter::RxUnusable, unusable);
         self.published.publish(&self.counters);
     }
 

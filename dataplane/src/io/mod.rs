@@ -92,6 +92,11 @@ pub trait QueuePair {
         wanted
     }
 
+    /// Received packets that were freed unseen, since no window fits their buffer. Since start.
+    fn unusable(&self) -> u64 {
+        0
+    }
+
     /// The port's MAC address.
     fn mac(&self) -> [u8; 6];
 

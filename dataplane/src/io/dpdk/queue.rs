@@ -46,12 +46,6 @@ impl DpdkQueues {
         self.queue
     }
 
-    /// Received packets that were freed unseen, since their data began too late in the buffer. No
-    /// known driver does that.
-    pub fn unusable(&self) -> u64 {
-        self.unusable
-    }
-
     /// Frees the mbufs that cannot be used. The others keep their order.
     #[cold]
     fn sort_out(&mut self, burst: &mut Burst<Mbuf>, usable: u32) {
@@ -137,6 +131,10 @@ impl QueuePair for DpdkQueues {
             let _ = burst.push(mbuf);
         }
         wanted
+    }
+
+    fn unusable(&self) -> u64 {
+        self.unusable
     }
 
     fn mac(&self) -> [u8; 6] {
