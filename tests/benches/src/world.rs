@@ -16,6 +16,8 @@ use dataplane::stages::classify::PortView;
 use dataplane::tables::Snapshot;
 use dataplane::tables::addresses::{AddressKind, Addresses};
 use dataplane::worker::{Idle, Worker, WorkerConfig};
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -265,10 +267,12 @@ pub(crate) struct Running {
     thread: JoinHandle<Option<Worker<MemoryPort>>>,
     stop: StopFlag,
     mac: [u8; 6],
+    /// The CPUs of this thread before.
+    before: CpuSet,
 }
 
 impl Running {
-    /// Starts it pinned to `cpu`; this thread, and those that it starts later, keep off that CPU. Gives control's end
+    /// Starts it pinned to `cpu`; until it stops this thread, and those that it starts, keep off that CPU. Gives control's end
     /// of the link.
     ///
     /// # Errors
@@ -279,6 +283,7 @@ impl Running {
         wire.replay(&Kind::GslbA.frames(256, config.mac));
         // It takes its first turn on its own thread: the time until then is no gap of its loop.
         let Ready { worker, link, stop } = world.waiting_worker(port)?;
+        let before = sched_getaffinity(Pid::from_raw(0)).context("cannot read the CPU affinity")?;
         let others = core_affinity::get_core_ids().unwrap_or_default();
         if let Some(other) = others.into_iter().find(|core| core.id != cpu) {
             core_affinity::set_for_current(other);
@@ -290,7 +295,15 @@ impl Running {
                 pinned.then(|| worker.run())
             })?;
         let mac = config.mac;
-        Ok((Self { thread, stop, mac }, link))
+        Ok((
+            Self {
+                thread,
+                stop,
+                mac,
+                before,
+            },
+            link,
+        ))
     }
 
     /// The port's MAC address.
@@ -308,6 +321,8 @@ impl Running {
             .thread
             .join()
             .map_err(|_| anyhow::anyhow!("the worker panicked"))?;
+        // Or whatever this process starts next finds itself on one CPU.
+        sched_setaffinity(Pid::from_raw(0), &self.before).context("cannot set the CPU affinity")?;
         worker.context("cannot pin the worker to its CPU")
     }
 }
