@@ -115,3 +115,27 @@ fn a_bad_file_leaves_the_old_configuration() {
     eventually("the good file is live", LONG, || Ok(www(&world) == wanted)).unwrap();
     laws::hold_after_stop(&mut world).unwrap();
 }
+
+#[test]
+fn other_ports_are_refused_whole() {
+    let mut world = World::running(Kind::AfPacket, 1).unwrap();
+    let config = world.lab.folder().join("windrose.toml");
+    let good = std::fs::read_to_string(&config).unwrap();
+    // The sections change places: taken by index, each port would answer the other's addresses at once.
+    let changed = good
+        .replace("name = \"kt\"", "name = \"other\"")
+        .replace("name = \"lg\"", "name = \"kt\"")
+        .replace("name = \"other\"", "name = \"lg\"");
+    assert_ne!(changed, good);
+    replace(&config, &changed);
+    set_address(&world, "192.0.2.81");
+    let refused = world
+        .appliance()
+        .unwrap()
+        .ask(&["reload"])
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("restart"), "{refused}");
+    assert_eq!(www(&world), "192.0.2.80".parse::<IpAddr>().unwrap());
+    laws::hold_after_stop(&mut world).unwrap();
+}

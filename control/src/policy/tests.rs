@@ -801,6 +801,24 @@ fn round_robin_gives_each_member_the_same_number_of_times() {
 }
 
 #[test]
+fn classes_that_take_turns_do_not_skew_each_other() {
+    // Clients of two ISPs alternate, each with a tier of two members: with one position for both, each query would
+    // find the position where the other class left it, and always give the same member.
+    let mut lab = Lab::new(with_service(|c| c.services[0].answers = 1));
+    let mut counts: HashMap<String, u32> = HashMap::new();
+    for _ in 0..100 {
+        for client in [[10, 1, 0, 1], [10, 2, 0, 1]] {
+            for address in addresses(&lab.ask_from("vod.example.com.", Rtype::A, Client::V4(client))) {
+                *counts.entry(address).or_default() += 1;
+            }
+        }
+    }
+    // 100 answers of one over two members, twice.
+    assert_eq!(counts.len(), 4, "{counts:?}");
+    assert!(counts.values().all(|&n| n == 50), "{counts:?}");
+}
+
+#[test]
 fn weights_are_shares() {
     let mut lab = Lab::new(with_service(|c| {
         c.services[0].chain = vec![Metric::Health, Metric::Static];
