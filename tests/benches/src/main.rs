@@ -56,9 +56,6 @@ const GROUPS: &[(&str, Group)] = &[
     ("generator", Group::Plain(generator::bench)),
 ];
 
-/// Gates of the budget that have no bench yet.
-const NOT_MEASURED: &[&str] = &["memif, to testpmd 5tswap"];
-
 fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(true) => ExitCode::SUCCESS,
@@ -101,12 +98,6 @@ fn run(args: &Args) -> Result<bool> {
             if let Err(error) = measured {
                 table.broken(name, &error);
             }
-        }
-    }
-    if names.is_empty() {
-        table.section("Others");
-        for name in NOT_MEASURED {
-            table.missing(name, "not measured");
         }
     }
     Ok(table.finish())
