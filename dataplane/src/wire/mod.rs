@@ -12,6 +12,7 @@
 
 pub mod arp;
 pub mod checksum;
+pub mod cookie;
 pub mod dns;
 pub mod edns;
 pub mod eth;
