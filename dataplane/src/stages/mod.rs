@@ -15,6 +15,7 @@ pub mod classify;
 pub mod dns_answer;
 pub mod neighbour;
 pub mod punt;
+pub mod rate_limit;
 pub mod reply;
 #[cfg(test)]
 pub(crate) mod testkit;

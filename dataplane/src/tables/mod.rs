@@ -17,6 +17,7 @@ pub mod classes;
 mod key;
 pub mod names;
 pub mod plans;
+pub mod prefixes;
 pub mod words;
 
 use crate::stages::classify::PortView;
