@@ -1,8 +1,10 @@
 //! The configuration as its user meets it: files on disk, and what `load` says of them. Expected places
 //! are counted by hand; record data comes from the RFCs that define it.
 
-use control::config::model::{AllDown, CheckKind, Config, Metric, Spread};
+use control::config::model::{AllDown, CheckKind, Config, CookieMode, Metric, Spread};
 use control::config::{Diagnostics, Severity, load_with_warnings};
+use dataplane::wire::cookie::Secret;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -98,6 +100,8 @@ fn the_good_one_is_taken_with_its_defaults() {
     assert_eq!(config.appliance.name, "windrose");
     assert_eq!(config.dataplane.memory_bytes, 268_435_456);
     assert_eq!(config.dns.udp_size_max, 1232);
+    assert_eq!(config.dns.cookies.mode, CookieMode::On);
+    assert!(config.dns.cookies.secrets.is_none() && config.dns.rate_limit.is_none());
     assert_eq!(config.sites[0].isp, Some(0));
     assert_eq!(config.sites[0].preference, 128);
     assert_eq!(config.admin.socket, Path::new("/run/windrose.sock"));
@@ -291,6 +295,41 @@ fn what_is_wrong_with_the_toml_is_said_where_it_is() {
             "20:16",
             "from 512 to 1400",
         ),
+        (
+            with_more("[dns]\nversion = \"\"\n"),
+            "20:11",
+            "from 1 to 255 bytes",
+        ),
+        (
+            with_more("[dns.cookies]\nmode = \"of\"\n"),
+            "20:8",
+            "did you mean `off`?",
+        ),
+        (
+            with_more("[dns.cookies]\nsecret_file = \"none\"\n"),
+            "20:15",
+            "cannot read the cookie secrets",
+        ),
+        (
+            with_more("[dns.rate_limit]\nslip = 2\n"),
+            "19:1",
+            "has no `responses_per_second`",
+        ),
+        (
+            with_more("[dns.rate_limit]\nresponses_per_second = 0\n"),
+            "20:24",
+            "from 1 to 1000000",
+        ),
+        (
+            with_more("[dns]\nrate_limit = { responses_per_second = 9, ipv6_prefix = 65 }\n"),
+            "20:56",
+            "from 16 to 64",
+        ),
+        (
+            with_more("[dns.rate_limit]\nallow = [\"192.0.2.1/24\"]\n"),
+            "20:10",
+            "did you mean `192.0.2.0/24`?",
+        ),
         (with_more("[bogus]\n"), "19:2", "unknown key `bogus`"),
         (service("answers = 17"), "22:11", "from 1 to 16"),
         (service("ttl = 2147483648"), "22:7", "2147483647"),
@@ -443,6 +482,84 @@ fn the_token_is_never_shown() {
         !format!("{config:?}").contains("s3cret"),
         "a log of the configuration would hold the token"
     );
+}
+
+const COOKIES: &str = "[dns.cookies]\nsecret_file = \"cookies\"\n";
+
+/// Loads `COOKIES` with that text as secret file.
+fn with_cookies(secrets: &str) -> Result<(Config, Diagnostics), Diagnostics> {
+    let files = Files::new(&with_more(COOKIES), ZONE);
+    let path = files.dir.path().join("cookies");
+    std::fs::write(&path, secrets).expect("written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("permissions");
+    files.load()
+}
+
+#[test]
+fn cookie_secrets_come_from_a_file_and_are_never_shown() {
+    // RFC 9018 appendices A.1 and A.4.
+    let (old, new) = (
+        "dd3bdf9344b678b185a6f5cb60fca715",
+        "445536bcd2513298075a5d379663c962",
+    );
+    let (config, warnings) = with_cookies(&format!("# in use\n{new}\n\n  {old}\r\n")).expect("two secrets");
+    assert_eq!(shown(&warnings), [""; 0]);
+    let secrets = config.dns.cookies.secrets.expect("secrets");
+    assert_eq!(
+        secrets.current,
+        Secret::new(0x4455_36bc_d251_3298_075a_5d37_9663_c962u128.to_be_bytes())
+    );
+    assert_eq!(
+        secrets.other,
+        Some(Secret::new(
+            0xdd3b_df93_44b6_78b1_85a6_f5cb_60fc_a715u128.to_be_bytes()
+        ))
+    );
+    assert!(
+        !format!("{config:?}").contains("4455"),
+        "a log would hold a secret"
+    );
+    let one = with_cookies(old).expect("one secret").0;
+    assert_eq!(one.dns.cookies.secrets.expect("secrets").other, None);
+    for (text, fragment) in [
+        ("", "there is no cookie secret"),
+        ("# none\n", "there is no cookie secret"),
+        (
+            &format!("\n{}g\n", &new[1..])[..],
+            "cookies:2: not a cookie secret",
+        ),
+        (&format!("{new}00\n"), "cookies:1: not a cookie secret"),
+        (&format!("{new}\n{old}\n{new}\n"), "there are 3 cookie secrets"),
+    ] {
+        let found = with_cookies(text).expect_err(fragment).to_string();
+        assert!(found.contains(fragment), "{found}");
+        assert!(!found.contains("5536bcd2513298"), "{found}");
+    }
+}
+
+#[test]
+fn a_secret_file_for_everybody_is_warned_of() {
+    let files = Files::new(&with_more(COOKIES), ZONE);
+    let path = files.dir.path().join("cookies");
+    std::fs::write(&path, "dd3bdf9344b678b185a6f5cb60fca715").expect("written");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("permissions");
+    let (_, warnings) = files.load().unwrap_or_else(|found| panic!("{found}"));
+    assert!(
+        shown(&warnings)[0].contains("everybody on this host can read"),
+        "{warnings}"
+    );
+}
+
+#[test]
+fn rate_limits_have_their_defaults() {
+    let toml = with_more("[dns.rate_limit]\nresponses_per_second = 200\nallow = [\"2001:db8::/32\"]\n");
+    let (config, _) = Files::new(&toml, ZONE)
+        .load()
+        .unwrap_or_else(|found| panic!("{found}"));
+    let limit = config.dns.rate_limit.expect("a limit");
+    assert_eq!((limit.per_second, limit.burst, limit.slip), (200, 200, 2));
+    assert_eq!((limit.prefix_v4, limit.prefix_v6), (24, 56));
+    assert_eq!(limit.allow, ["2001:db8::/32".parse().expect("a prefix")]);
 }
 
 #[test]

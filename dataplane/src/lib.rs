@@ -6,6 +6,7 @@
 //! or makes a system call after start.
 
 pub mod arch;
+pub mod clock;
 pub mod counters;
 pub mod io;
 pub mod link;

@@ -74,6 +74,10 @@ pub struct WorkerStatus {
     pub dropped: u64,
     /// The reasons that occurred, by counter name.
     pub dropped_by_reason: BTreeMap<String, u64>,
+    /// Bytes of DNS replies over bytes of the queries that got one, since start: how much a forged query
+    /// would be amplified. `None` before the first reply.
+    #[serde(default)]
+    pub dns_byte_ratio: Option<f64>,
     /// Share of polls that found a packet, 0 to 1.
     pub busy_share: f64,
     /// Longest time between two loop turns since start, microseconds.

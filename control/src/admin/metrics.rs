@@ -196,6 +196,13 @@ impl Scrape {
             workers.iter().map(|w| ([("worker", w.index)], w.busy_share)),
         )?;
         families.gauge(
+            "dns_byte_ratio",
+            "Bytes of DNS replies over bytes of the queries that got one, since start; none before the first.",
+            workers
+                .iter()
+                .filter_map(|w| Some(([("worker", w.index)], w.dns_byte_ratio?))),
+        )?;
+        families.gauge(
             "worker_loop_gap_max_seconds",
             "Longest time between two loop turns since start.",
             workers

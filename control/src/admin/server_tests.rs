@@ -40,6 +40,7 @@ pub(crate) fn sample_status() -> Status {
             transmitted: 95,
             dropped: 10,
             dropped_by_reason: BTreeMap::from([("arp".into(), 7), ("runt".into(), 3)]),
+            dns_byte_ratio: Some(1.75),
             busy_share: 0.125,
             loop_gap_max_us: 250.0,
             stalled: true,
@@ -474,6 +475,7 @@ async fn metrics_are_valid_and_hold_every_counter() {
         ("windrose_snapshots_superseded_total", "worker=\"0\"".into(), 2.0),
         ("windrose_worker_snapshot_generation", "worker=\"0\"".into(), 6.0),
         ("windrose_worker_stalled", "worker=\"0\"".into(), 1.0),
+        ("windrose_dns_byte_ratio", "worker=\"0\"".into(), 1.75),
         ("windrose_worker_busy_ratio", "worker=\"0\"".into(), 0.125),
         (
             "windrose_worker_loop_gap_max_seconds",

@@ -95,6 +95,7 @@ fn workers(out: &mut String, workers: &[WorkerStatus]) {
         ">RECEIVED",
         ">REPLIED",
         ">DROPPED",
+        ">BYTES OUT/IN",
         ">BUSY",
         ">MAX GAP",
         "STATE",
@@ -111,6 +112,9 @@ fn workers(out: &mut String, workers: &[WorkerStatus]) {
             worker.received.to_string(),
             worker.replied.to_string(),
             worker.dropped.to_string(),
+            worker
+                .dns_byte_ratio
+                .map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}")),
             format!("{:.1}%", worker.busy_share * 100.0),
             format!("{:.0} us", worker.loop_gap_max_us),
             if worker.stalled {
@@ -264,8 +268,8 @@ configuration 0123456789ab, generation 7, loaded 1m30s ago
 PORT  DEVICE                   DRIVER         MAC                MTU   LINK            RX  TX  MISSED  ERRORS  NO MBUF
 isp   net_af_packet0,iface=e1  net_af_packet  02:00:00:00:00:01  1500  up 10000 Mb/s  105  95       1       5        4
 
-WORKER  CPU  RECEIVED  REPLIED  DROPPED   BUSY  MAX GAP  STATE    GENERATION  PUBLISHED  ADOPTED  SUPERSEDED  RETIRED
-0         1       100       90       10  12.5%   250 us  STALLED           6          7        5           2        4
+WORKER  CPU  RECEIVED  REPLIED  DROPPED  BYTES OUT/IN   BUSY  MAX GAP  STATE    GENERATION  PUBLISHED  ADOPTED  SUPERSEDED  RETIRED
+0         1       100       90       10          1.75  12.5%   250 us  STALLED           6          7        5           2        4
 worker 0 dropped: arp 7, runt 3
 
 SITE   ISP   UP

@@ -4,6 +4,7 @@
 //! wrong is found in one go, each with file, line and column. `reader` turns TOML into typed values,
 //! `sections` and `service` know the keys, `cross` the checks between sections.
 
+mod abuse;
 mod cross;
 mod diagnostics;
 pub mod machine;
@@ -106,8 +107,8 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
         None => sections::no_dataplane(),
     };
     let dns = match one("dns", "[dns]") {
-        Some(table) => table.read(|table| sections::dns(Some(table))),
-        None => sections::dns(None),
+        Some(table) => table.read(|table| sections::dns(table, base)),
+        None => model::Dns::default(),
     };
     let admin = match one("admin", "[admin]") {
         Some(table) => table.read(|table| sections::admin(Some(table))),

@@ -1,6 +1,7 @@
 //! The checked configuration: what the rest of control works from. Built by `config::load` alone,
 //! so every reference in it resolves and every limit holds.
 
+use dataplane::wire::cookie::Secrets;
 use domain::base::Name as DomainName;
 use ipnet::IpNet;
 use std::fmt;
@@ -95,10 +96,70 @@ pub struct Port {
 pub struct Dns {
     /// `udp_size_max = 1232`: largest UDP reply and the advertised EDNS size, 512 to 1400 bytes.
     pub udp_size_max: u16,
-    /// `nsid = "..."`: NSID value (RFC 5001), at most 64 bytes.
+    /// `nsid = "..."`: NSID value (RFC 5001) and answer to id.server, at most 64 bytes.
     pub nsid: Option<String>,
     /// `ecs = true`: whether client subnets (RFC 7871) are honoured.
     pub ecs: bool,
+    /// `version = "..."`: answer to version.bind and version.server in class CH; REFUSED without.
+    pub version: Option<String>,
+    /// `hostname = "..."`: answer to hostname.bind; REFUSED without.
+    pub hostname: Option<String>,
+    /// `[dns.cookies]`.
+    pub cookies: Cookies,
+    /// `[dns.rate_limit]`; off without.
+    pub rate_limit: Option<RateLimit>,
+}
+
+impl Default for Dns {
+    fn default() -> Self {
+        Self {
+            udp_size_max: 1232,
+            nsid: None,
+            ecs: true,
+            version: None,
+            hostname: None,
+            cookies: Cookies::default(),
+            rate_limit: None,
+        }
+    }
+}
+
+/// `[dns.cookies]` (RFC 7873).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cookies {
+    /// `mode = "on" | "off" | "require"`.
+    pub mode: CookieMode,
+    /// What `secret_file` holds; `None`: one is generated at start.
+    pub secrets: Option<Secrets>,
+}
+
+/// How COOKIE options are dealt with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CookieMode {
+    /// Every client that sends a cookie gets one; nobody needs one.
+    #[default]
+    On,
+    /// The option is ignored.
+    Off,
+    /// Over UDP, who sends a cookie without a server cookie of ours gets BADCOOKIE and no answer.
+    Require,
+}
+
+/// `[dns.rate_limit]`: response rate limiting, over all workers together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// `responses_per_second = 200`: replies of one kind to one client prefix.
+    pub per_second: u32,
+    /// `burst`: how many may come at once; default `responses_per_second`.
+    pub burst: u32,
+    /// `slip = 2`: of so many over the limit one is sent empty with TC; 0: none.
+    pub slip: u8,
+    /// `ipv4_prefix = 24`, bits.
+    pub prefix_v4: u8,
+    /// `ipv6_prefix = 56`, bits.
+    pub prefix_v6: u8,
+    /// `allow = ["192.0.2.0/24"]`: clients that are never limited.
+    pub allow: Vec<IpNet>,
 }
 
 /// `[[isp]]`: a named set of prefixes (and of ASNs, when a table is loaded).

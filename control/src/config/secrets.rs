@@ -1,12 +1,21 @@
-//! Masks what must not be shown in quoted source lines: the value of `token`. Works on the text, not
+//! Masks what must not be shown in quoted source lines: the value of `token`, and of a `secret` that somebody
+//! writes here although it belongs into a file of its own. Works on the text, not
 //! on parsed TOML, since errors are shown of text that does not parse as well.
 
-/// `text` with every value of a key `token` replaced by `*`, byte for byte, so that places stay.
+/// Keys whose values are masked.
+const KEYS: [&str; 2] = ["token", "secret"];
+
+/// `text` with every value of such a key replaced by `*`, byte for byte, so that places stay.
 pub(crate) fn mask(text: &str) -> String {
+    KEYS.iter()
+        .fold(text.to_owned(), |text, key| mask_key(&text, key))
+}
+
+fn mask_key(text: &str, key: &str) -> String {
     let mut masked = text.as_bytes().to_vec();
     let mut from = 0;
-    while let Some(found) = text[from..].find("token") {
-        let after_key = from + found + "token".len();
+    while let Some(found) = text[from..].find(key) {
+        let after_key = from + found + key.len();
         from = after_key;
         let rest = text[after_key..].trim_start_matches(['"', '\'', ' ', '\t']);
         let Some(value) = rest.strip_prefix('=') else {
@@ -46,6 +55,10 @@ mod tests {
         assert_eq!(mask("admin.\"token\"=é"), "admin.\"token\"=**");
         assert_eq!(mask("token = \"\"\"a\nb\"\"\" # c\n"), "token = ****\n**** # c\n");
         assert_eq!(mask("token = '''a\nb\n"), "token = ****\n*\n");
+        assert_eq!(
+            mask("secret = \"ab\"\nsecret_file = \"f\"\n"),
+            "secret = ****\nsecret_file = \"f\"\n"
+        );
         assert_eq!(mask("tokens are nice"), "tokens are nice");
     }
 }

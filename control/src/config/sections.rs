@@ -1,7 +1,8 @@
 //! Reads every section but `[[service]]`: one function a section, each key with its default and its
 //! limits. Called by `config::load`.
 
-use super::model::{Admin, Appliance, Dataplane, Dns, Idle, Isp, Port, Site};
+use super::abuse;
+use super::model::{Admin, Appliance, Cookies, Dataplane, Dns, Idle, Isp, Port, Site};
 use super::reader::{At, Table, Value};
 use crate::config::model::Name;
 use ipnet::IpNet;
@@ -231,22 +232,34 @@ pub(crate) fn port(table: &Table<'_>) -> Option<PlacedPort> {
     })
 }
 
-/// `[dns]`.
-pub(crate) fn dns(table: Option<&Table<'_>>) -> Dns {
-    let get = |key| table.and_then(|table| table.get(key));
-    let nsid = get("nsid").and_then(|value| {
-        let text = value.string()?;
-        if text.is_empty() || text.len() > 64 {
-            return value.wrong(format!("`nsid` must be from 1 to 64 bytes, not {}", text.len()));
-        }
-        Some(text.to_owned())
-    });
+/// `[dns]`. A relative file is taken from the folder `base`, where the TOML file lies.
+pub(crate) fn dns(table: &Table<'_>, base: &Path) -> Dns {
+    let text = |key, longest| {
+        table.get(key).and_then(|value| {
+            let text = value.string()?;
+            if text.is_empty() || text.len() > longest {
+                return value.wrong(format!(
+                    "`{key}` must be from 1 to {longest} bytes, not {}",
+                    text.len()
+                ));
+            }
+            Some(text.to_owned())
+        })
+    };
+    let cookies = table.get("cookies").and_then(|v| v.table("[dns.cookies]"));
+    let rate_limit = table.get("rate_limit").and_then(|v| v.table("[dns.rate_limit]"));
+    let size = table
+        .get("udp_size_max")
+        .and_then(|value| value.integer(512..=1400));
     Dns {
-        udp_size_max: get("udp_size_max")
-            .and_then(|value| value.integer(512..=1400))
-            .unwrap_or(1232),
-        nsid,
-        ecs: get("ecs").and_then(|value| value.boolean()).unwrap_or(true),
+        udp_size_max: size.unwrap_or(1232),
+        nsid: text("nsid", 64),
+        ecs: table.get("ecs").and_then(|value| value.boolean()).unwrap_or(true),
+        // A TXT record's string has one byte of length.
+        version: text("version", 255),
+        hostname: text("hostname", 255),
+        cookies: cookies.map_or_else(Cookies::default, |t| t.read(|t| abuse::cookies(t, base))),
+        rate_limit: rate_limit.and_then(|t| t.read(abuse::rate_limit)),
     }
 }
 
@@ -262,7 +275,7 @@ pub(crate) fn isp(table: &Table<'_>) -> Option<PlacedIsp> {
 }
 
 /// A prefix with no bit set beyond its length.
-fn prefix(value: &Value<'_>) -> Option<At<IpNet>> {
+pub(crate) fn prefix(value: &Value<'_>) -> Option<At<IpNet>> {
     let text = value.string()?;
     let Ok(net) = text.parse::<IpNet>() else {
         return value.wrong(format!("`{text}` is not a prefix such as \"192.0.2.0/24\""));

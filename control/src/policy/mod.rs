@@ -4,6 +4,7 @@
 //! zones, [`chain`] runs the metrics, [`slots`] keeps member slots stable, `pools` lays out members.
 
 pub mod chain;
+mod limits;
 pub mod names;
 mod pools;
 pub mod slots;
@@ -17,7 +18,8 @@ use dataplane::stages::classify::PortView;
 use dataplane::tables::answers::AnswersBuilder;
 use dataplane::tables::classes::{Classes, Prefix};
 use dataplane::tables::plans::{self, Cell, PAGE_CELLS, Page, Policy};
-use dataplane::tables::{Limits, NONE, Snapshot};
+use dataplane::tables::{NONE, Snapshot};
+use dataplane::wire::cookie::Secret;
 use ipnet::IpNet;
 use slots::{PoolKey, Slots, Target};
 use std::collections::{HashMap, HashSet};
@@ -101,6 +103,8 @@ pub struct Compiler {
     /// which must not wait for a compilation.
     pub slots: Arc<Mutex<Slots>>,
     generation: u64,
+    /// Secret for cookies where none is configured.
+    cookie_secret: Option<Secret>,
 }
 
 impl Compiler {
@@ -166,11 +170,7 @@ impl Compiler {
             zones: Arc::new(names.zones),
             classes: Arc::new(classes),
             plans: Arc::new(layout.plans(services, policy_table, pages)?),
-            limits: Limits {
-                udp_size_max: config.dns.udp_size_max,
-                nsid: config.dns.nsid.clone().unwrap_or_default().into_bytes(),
-                ecs: config.dns.ecs,
-            },
+            limits: limits::limits(&config.dns, &mut self.cookie_secret)?,
         };
         Ok(Compiled {
             snapshot,

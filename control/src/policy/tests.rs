@@ -68,9 +68,8 @@ fn base(zones: Vec<Zone>) -> Config {
         },
         ports: vec![],
         dns: Dns {
-            udp_size_max: 1232,
             nsid: Some("edge".into()),
-            ecs: true,
+            ..Dns::default()
         },
         isps: vec![],
         sites: vec![],

@@ -5,14 +5,15 @@
 
 use super::ports;
 use crate::admin::api::ReloadReport;
-use crate::config::model::Config;
+use crate::config::model::{Config, CookieMode};
 use crate::config::{self};
 use crate::health::{self, Prober, State, TargetKey, Transition};
 use crate::policy::slots::{Slots, Target};
 use crate::policy::{Compiled, Compiler, Index};
 use crate::publish::Publisher;
 use anyhow::{Context, Result};
-use dataplane::arch::TickRate;
+use dataplane::arch::{TickRate, Ticks};
+use dataplane::clock::clock_word;
 use dataplane::counters::Published;
 use dataplane::io::WINDOW;
 use dataplane::io::dpdk::Port;
@@ -122,6 +123,7 @@ impl Live {
         })?;
         let generation = snapshot.generation;
         let snapshot = Arc::new(snapshot);
+        self.send_clock()?;
         self.send_words()?;
         self.publisher.publish(snapshot.clone(), generation)?;
         let loaded_at = SystemTime::now()
@@ -149,6 +151,13 @@ impl Live {
         Ok(self.publisher.set_words(words.collect())?)
     }
 
+    /// Tells the workers what time it is.
+    pub(super) fn send_clock(&self) -> Result<()> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let word = clock_word(now.as_millis() as u64, Ticks::now());
+        Ok(self.publisher.set_words(vec![(WordTarget::Clock, word)])?)
+    }
+
     /// Waits until each target was checked once, or [`FIRST_CHECK_MAX`] is over.
     async fn first_checks(&self, targets: &HashSet<TargetKey>) {
         let deadline = tokio::time::Instant::now() + FIRST_CHECK_MAX;
@@ -170,6 +179,13 @@ impl Live {
         self.publish(self.started_by.clone())
             .await
             .context("first snapshot")?;
+        let cookies = &self.started_by.dns.cookies;
+        if cookies.mode != CookieMode::Off && cookies.secrets.is_none() {
+            tracing::info!(
+                "DNS cookies are made with a secret of this process alone: appliances that share addresses need \
+                 the same `secret_file` in [dns.cookies]"
+            );
+        }
         Ok(())
     }
 

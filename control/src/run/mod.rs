@@ -25,6 +25,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+/// How often the workers are told the time: the counter's drift in between is below a millisecond.
+const CLOCK_EVERY: Duration = Duration::from_secs(10);
 /// A worker that has not turned for this long is reported.
 const STALL_LIMIT: Duration = Duration::from_secs(2);
 
@@ -137,6 +139,7 @@ impl Signals {
 async fn main_loop(live: &Arc<Live>, mut transitions: UnboundedReceiver<Transition>, signals: &mut Signals) {
     live.announce(&live.started_by, |_| true);
     tracing::info!(generation = live.status().generation, "ready");
+    let mut clock = tokio::time::interval(CLOCK_EVERY);
     loop {
         tokio::select! {
             () = signals.interrupt.notified() => break,
@@ -149,6 +152,11 @@ async fn main_loop(live: &Arc<Live>, mut transitions: UnboundedReceiver<Transiti
                 });
             }
             Some(transition) = transitions.recv() => live.health_changed(&transition),
+            _ = clock.tick() => {
+                if let Err(error) = live.send_clock() {
+                    tracing::error!(%error, "the time does not reach the workers");
+                }
+            }
         }
     }
     tracing::info!("stopping");

@@ -71,6 +71,7 @@ impl Live {
                     transmitted: c.get(Counter::Transmitted),
                     dropped: c.sum(Kind::Drop),
                     dropped_by_reason: reasons(&c),
+                    dns_byte_ratio: byte_ratio(&c),
                     busy_share: if polls == 0 {
                         0.0
                     } else {
@@ -161,6 +162,15 @@ fn sites(config: &Config, services: &[ServiceStatus]) -> Vec<SiteStatus> {
             members_up: members(&site.name, true),
         })
         .collect()
+}
+
+/// Bytes of DNS replies over bytes of the queries that got one; `None` before the first.
+fn byte_ratio(counters: &Counters) -> Option<f64> {
+    let (asked, given) = (
+        counters.get(Counter::DnsQueryBytes),
+        counters.get(Counter::DnsReplyBytes),
+    );
+    (asked > 0).then(|| given as f64 / asked as f64)
 }
 
 /// The drop reasons that occurred, by counter name.

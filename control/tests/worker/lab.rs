@@ -66,9 +66,8 @@ pub(crate) fn base(zones: Vec<Zone>) -> Config {
         },
         ports: vec![],
         dns: Dns {
-            udp_size_max: 1232,
             nsid: Some("edge".into()),
-            ecs: true,
+            ..Dns::default()
         },
         isps: vec![],
         sites: vec![],

@@ -26,6 +26,8 @@ pub enum WordTarget {
     Members(u32),
     /// 64 sites, from `64 * index` on.
     Sites(u32),
+    /// What time it is, as `clock::clock_word` writes it.
+    Clock,
 }
 
 /// The value of a word: two machine words of bits, whose meaning `tables::words` gives.

@@ -21,6 +21,8 @@ pub mod prefixes;
 pub mod words;
 
 use crate::stages::classify::PortView;
+use crate::stages::rate_limit;
+use crate::wire::cookie;
 use std::sync::Arc;
 
 pub use answers::Answers;
@@ -42,6 +44,23 @@ pub struct Limits {
     pub nsid: Vec<u8>,
     /// Whether client subnets (RFC 7871) are honoured and echoed.
     pub ecs: bool,
+    /// Text for version.bind and version.server in class CH (RFC 4892); empty: REFUSED. id.server has `nsid`.
+    pub version: Vec<u8>,
+    /// Text for hostname.bind; empty: REFUSED.
+    pub hostname: Vec<u8>,
+    /// Server cookies (RFC 7873); `None`: the option is ignored.
+    pub cookies: Option<Cookies>,
+    /// Response rate limiting; `None`: off.
+    pub rate_limit: Option<rate_limit::Rules>,
+}
+
+/// How cookies are dealt with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cookies {
+    /// What they are made with and known by.
+    pub secrets: cookie::Secrets,
+    /// Who sends a COOKIE option over UDP gets no answer before it holds a server cookie of ours.
+    pub require: bool,
 }
 
 impl Default for Limits {
@@ -50,6 +69,10 @@ impl Default for Limits {
             udp_size_max: 1232,
             nsid: Vec::new(),
             ecs: true,
+            version: Vec::new(),
+            hostname: Vec::new(),
+            cookies: None,
+            rate_limit: None,
         }
     }
 }

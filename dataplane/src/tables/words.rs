@@ -42,6 +42,8 @@ impl Words {
         let (word, index) = match target {
             WordTarget::Members(index) => (&mut self.up, index),
             WordTarget::Sites(index) => (&mut self.sites, index),
+            // Not of health: the worker's clock takes it.
+            WordTarget::Clock => return,
         };
         if let Some(word) = word.get_mut(index as usize) {
             *word = first;

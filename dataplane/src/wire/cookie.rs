@@ -134,7 +134,11 @@ fn sip(secret: Secret, client: u64, head: u64, address: Address) -> u64 {
         Address::V4(a) => state.word(u64::from(u32::from_le_bytes(a)) | 20 << 56).finish(),
         Address::V6(a) => {
             let a = u128::from_le_bytes(a);
-            state.word(a as u64).word((a >> 64) as u64).word(32 << 56).finish()
+            state
+                .word(a as u64)
+                .word((a >> 64) as u64)
+                .word(32 << 56)
+                .finish()
         }
     }
 }

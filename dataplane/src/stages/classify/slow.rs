@@ -182,8 +182,12 @@ fn ipv6(window: &Window, len: usize, port: &PortView, layers: &mut Layers, mac_d
         _ => {}
     }
     let src = u128::from_be_bytes(header.src);
-    // :: and ::1.
-    if src <= 1 || ipv6::is_multicast(header.src) || port.addresses.holds_v6(header.src) {
+    // ::, ::1, and IPv4-mapped addresses, which are never on a wire (RFC 6890).
+    if src <= 1
+        || src >> 32 == 0xffff
+        || ipv6::is_multicast(header.src)
+        || port.addresses.holds_v6(header.src)
+    {
         return Err(Counter::DropSourceAddress);
     }
     match (next_header, message) {

@@ -307,7 +307,9 @@ fn sources_that_cannot_be_answered_are_dropped() {
     );
     let mut loopback = [0; 16];
     loopback[15] = 1;
-    for address in [[0; 16], loopback, [0xff; 16], SERVICE_V6] {
+    // ::ffff:198.51.100.7
+    let mapped = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 198, 51, 100, 7];
+    for address in [[0; 16], loopback, mapped, [0xff; 16], SERVICE_V6] {
         assert_eq!(
             lane_of(&v6_from(address)),
             drop(Counter::DropSourceAddress),

@@ -24,7 +24,14 @@ fn limit(workers: u32, rules: &Rules) -> RateLimit {
 }
 
 /// How many of `count` replies at one time are sent, slip, and are dropped.
-fn ask(limit: &mut RateLimit, rules: &Rules, account: Account, name: u64, at: u64, count: usize) -> [usize; 3] {
+fn ask(
+    limit: &mut RateLimit,
+    rules: &Rules,
+    account: Account,
+    name: u64,
+    at: u64,
+    count: usize,
+) -> [usize; 3] {
     let mut out = [0; 3];
     for _ in 0..count {
         match limit.pass(rules, CLIENT, account, name, Ticks(at)) {
@@ -61,7 +68,10 @@ fn slip_1_sends_all_that_is_over_and_slip_0_nothing() {
 fn workers_share_the_limits() {
     let rules = rules(100, 40, 0);
     let mut four = limit(4, &rules);
-    assert_eq!(ask(&mut four, &rules, Account::Answer, 1, SECOND, 50), [10, 0, 40]);
+    assert_eq!(
+        ask(&mut four, &rules, Account::Answer, 1, SECOND, 50),
+        [10, 0, 40]
+    );
     // 100 a second over four workers: one every 40 ms in each.
     assert_eq!(
         ask(&mut four, &rules, Account::Answer, 1, SECOND + 39_999, 9),

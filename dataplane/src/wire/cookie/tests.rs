@@ -69,7 +69,10 @@ fn a_4_ipv6_and_a_secret_rolled_over() {
     let learned = hex("22681ab97d52c298010000005cf7c57926556bd0934c72f8");
     let now = 1_559_741_961;
     assert_eq!(secrets(old, None).judge(&learned, client, now), Judged::Good);
-    assert_eq!(secrets(new, Some(old)).judge(&learned, client, now), Judged::Renew);
+    assert_eq!(
+        secrets(new, Some(old)).judge(&learned, client, now),
+        Judged::Renew
+    );
     assert_eq!(secrets(new, None).judge(&learned, client, now), Judged::Bad);
     assert_eq!(
         secrets(new, Some(old)).make(hex("22681ab97d52c298"), client, now),
