@@ -9,4 +9,5 @@ pub mod policy;
 pub mod publish;
 #[cfg(feature = "dpdk")]
 pub mod run;
+pub mod tcp;
 mod zones;

@@ -1,10 +1,17 @@
-//! Work inside a named network namespace. Called by health checks for their sockets: a socket keeps
-//! the namespace that it was made in, so only its creation has to happen inside.
+//! Work inside a network namespace: a named one, for the sockets of health checks (a socket keeps the
+//! namespace that it was made in, so only its creation has to happen inside), or a new one without a
+//! name, with a TUN interface in it, for DNS over TCP.
 
-use nix::sched::{CloneFlags, setns};
-use std::fs::File;
+// TUNSETIFF has no safe wrapper in the standard library or nix; registering a file with tokio has none either.
+#![allow(unsafe_code)]
+
+use nix::sched::{CloneFlags, setns, unshare};
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use tokio::io::unix::AsyncFd;
 
 /// Where `ip netns add NAME` keeps its namespaces.
 const NETNS_DIR: &str = "/run/netns";
@@ -32,6 +39,56 @@ pub fn within<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> io::Resul
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// Moves the calling thread into a new network namespace, for good: threads that it starts are born there.
+///
+/// The namespace has no name, so two processes never meet in it, and the kernel removes it with the
+/// last thread, socket or interface file in it, whichever way the process ends.
+///
+/// # Errors
+/// Without CAP_SYS_ADMIN.
+pub fn leave_for_new() -> io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNET)
+        .map_err(|e| io::Error::new(io::Error::from(e).kind(), format!("a new network namespace: {e}")))
+}
+
+/// Makes a TUN interface in the calling thread's namespace. Each read of the file gives one IP packet, each
+/// write takes one; neither waits. The interface goes when the file is closed. Call it inside the runtime that
+/// will wait for packets.
+///
+/// # Errors
+/// `/dev/net/tun` is missing or may not be used (needs CAP_NET_ADMIN), or the name is taken or too long.
+pub fn open_tun(name: &str) -> io::Result<AsyncFd<File>> {
+    const DEVICE: &str = "/dev/net/tun";
+    let explain = |e: io::Error| io::Error::new(e.kind(), format!("TUN interface {name} by {DEVICE}: {e}"));
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(DEVICE)
+        .map_err(explain)?;
+    let mut request = libc::ifreq {
+        ifr_name: [0; libc::IFNAMSIZ],
+        ifr_ifru: libc::__c_anonymous_ifr_ifru {
+            // Both flags are below 2^15.
+            ifru_flags: (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short,
+        },
+    };
+    // The last byte stays zero.
+    if name.len() >= libc::IFNAMSIZ {
+        return Err(explain(io::ErrorKind::InvalidInput.into()));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: the descriptor is open, and the request is a live ifreq, which is what TUNSETIFF reads and writes.
+    let made = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    if made < 0 {
+        return Err(explain(io::Error::last_os_error()));
+    }
+    // SAFETY: the file owns its descriptor, and AsyncFd owns the file; nobody closes or replaces it meanwhile.
+    Ok(unsafe { AsyncFd::register(file) }?)
 }
 
 #[cfg(test)]

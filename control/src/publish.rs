@@ -33,6 +33,39 @@ pub struct PuntedPacket<'a> {
     pub frame: &'a [u8],
 }
 
+/// Who takes punted packets. Called on the publisher's thread, so neither may wait.
+pub trait PuntSink: Send + 'static {
+    /// Whether it would take a packet now. What it would not stays in the worker's ring; once that is full the
+    /// worker drops and counts, without copying.
+    fn ready(&mut self) -> bool;
+    /// Takes one packet; called only after [`PuntSink::ready`] said so.
+    fn take(&mut self, packet: PuntedPacket<'_>);
+}
+
+/// A callback that takes every packet.
+struct Always<F>(F);
+
+impl<F: FnMut(PuntedPacket<'_>) + Send + 'static> PuntSink for Always<F> {
+    fn ready(&mut self) -> bool {
+        true
+    }
+    fn take(&mut self, packet: PuntedPacket<'_>) {
+        (self.0)(packet);
+    }
+}
+
+/// Hands packets to workers; a copy that may go to another thread. See [`Publisher::injector`].
+pub struct Injector<S>(Sender<Command<S>>);
+
+impl<S> Injector<S> {
+    /// As [`Publisher::inject`].
+    pub fn inject(&self, worker: usize, port: u8, frame: Vec<u8>) -> Result<(), PublishError> {
+        self.0
+            .send(Command::Inject { worker, port, frame })
+            .map_err(|_| PublishError::Stopped)
+    }
+}
+
 /// How delivery to one worker stands.
 #[derive(Clone, Debug, Default)]
 pub struct PublishStatus {
@@ -104,6 +137,15 @@ impl<S: Send + Sync + 'static> Publisher<S> {
         stall_limit: Duration,
         on_punt: impl FnMut(PuntedPacket<'_>) + Send + 'static,
     ) -> std::io::Result<Self> {
+        Self::start_with(links, stall_limit, Always(on_punt))
+    }
+
+    /// As [`Publisher::start`], with a sink that may leave packets in the rings for a while.
+    pub fn start_with(
+        links: Vec<ControlLink<S>>,
+        stall_limit: Duration,
+        sink: impl PuntSink,
+    ) -> std::io::Result<Self> {
         let (commands, inbox) = unbounded();
         let (reaper, retired) = unbounded::<Arc<S>>();
         let status = Arc::new(Mutex::new(vec![PublishStatus::default(); links.len()]));
@@ -119,7 +161,7 @@ impl<S: Send + Sync + 'static> Publisher<S> {
         let turn = Turn {
             workers,
             reaper,
-            on_punt,
+            sink,
             status: Arc::clone(&status),
         };
         let mut publisher = Self {
@@ -173,6 +215,11 @@ impl<S: Send + Sync + 'static> Publisher<S> {
     /// Has a worker transmit `frame` from the port of that index. Refusals are counted in the status.
     pub fn inject(&self, worker: usize, port: u8, frame: Vec<u8>) -> Result<(), PublishError> {
         self.send(Command::Inject { worker, port, frame })
+    }
+
+    /// A handle that injects alone. It does not keep the publisher running.
+    pub fn injector(&self) -> Injector<S> {
+        Injector(self.commands.clone())
     }
 
     /// How delivery stands, per worker; at most about a millisecond old.
@@ -236,14 +283,14 @@ struct Worker<S> {
 }
 
 /// What the thread owns.
-struct Turn<S, F> {
+struct Turn<S, P> {
     workers: Vec<Worker<S>>,
     reaper: Sender<Arc<S>>,
-    on_punt: F,
+    sink: P,
     status: Arc<Mutex<Vec<PublishStatus>>>,
 }
 
-impl<S, F: FnMut(PuntedPacket<'_>)> Turn<S, F> {
+impl<S, P: PuntSink> Turn<S, P> {
     fn run(mut self, inbox: &Receiver<Command<S>>) {
         let mut wait = IDLE_TURN;
         loop {
@@ -309,11 +356,12 @@ impl<S, F: FnMut(PuntedPacket<'_>)> Turn<S, F> {
         for (index, worker) in self.workers.iter_mut().enumerate() {
             let mut punts = 0;
             while punts < PUNTS_PER_TURN
+                && self.sink.ready()
                 && worker
                     .link
                     .punts
                     .receive(|port, frame| {
-                        (self.on_punt)(PuntedPacket {
+                        self.sink.take(PuntedPacket {
                             worker: index,
                             port,
                             frame,
@@ -324,7 +372,8 @@ impl<S, F: FnMut(PuntedPacket<'_>)> Turn<S, F> {
                 punts += 1;
             }
             worker.status.punts += punts as u64;
-            busy |= punts == PUNTS_PER_TURN;
+            // Where a packet came from its connection's next one is likely soon.
+            busy |= punts > 0;
         }
         busy
     }

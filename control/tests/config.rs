@@ -311,6 +311,21 @@ fn what_is_wrong_with_the_toml_is_said_where_it_is() {
             "cannot read the cookie secrets",
         ),
         (
+            with_more("[dns.tcp]\nidle_timeout = \"10ms\"\n"),
+            "20:16",
+            "`idle_timeout` must be from 1s to 10m, not 10ms",
+        ),
+        (
+            with_more("[dns.tcp]\nconnections = 0\n"),
+            "20:15",
+            "`connections`",
+        ),
+        (
+            with_more("[dns.tcp]\nconections = 5\n"),
+            "20:1",
+            "did you mean `connections`?",
+        ),
+        (
             with_more("[dns.rate_limit]\nslip = 2\n"),
             "19:1",
             "has no `responses_per_second`",
@@ -560,6 +575,29 @@ fn rate_limits_have_their_defaults() {
     assert_eq!((limit.per_second, limit.burst, limit.slip), (200, 200, 2));
     assert_eq!((limit.prefix_v4, limit.prefix_v6), (24, 56));
     assert_eq!(limit.allow, ["2001:db8::/32".parse().expect("a prefix")]);
+}
+
+#[test]
+fn tcp_is_on_unless_it_is_switched_off() {
+    let load = |more: &str| {
+        Files::new(&with_more(more), ZONE)
+            .load()
+            .unwrap_or_else(|found| panic!("{found}"))
+    };
+    let tcp = load("").0.dns.tcp;
+    assert!(tcp.enabled);
+    assert_eq!((tcp.idle_timeout.as_secs(), tcp.packets_per_second), (10, 50_000));
+    assert_eq!((tcp.connections, tcp.connections_per_client), (1000, 20));
+    let (config, warnings) = load(
+        "[dns.tcp]\nenabled = false\nidle_timeout = \"2s\"\nconnections = 5\nconnections_per_client = 6\n",
+    );
+    let tcp = config.dns.tcp;
+    assert!(!tcp.enabled);
+    assert_eq!((tcp.idle_timeout.as_secs(), tcp.connections), (2, 5));
+    assert!(
+        shown(&warnings)[0].contains("one client may take them all"),
+        "{warnings}"
+    );
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod reader;
 mod secrets;
 mod sections;
 pub(crate) mod service;
+mod tcp;
 pub(crate) mod units;
 
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};

@@ -108,6 +108,8 @@ pub struct Dns {
     pub cookies: Cookies,
     /// `[dns.rate_limit]`; off without.
     pub rate_limit: Option<RateLimit>,
+    /// `[dns.tcp]`.
+    pub tcp: Tcp,
 }
 
 impl Default for Dns {
@@ -120,6 +122,7 @@ impl Default for Dns {
             hostname: None,
             cookies: Cookies::default(),
             rate_limit: None,
+            tcp: Tcp::default(),
         }
     }
 }
@@ -160,6 +163,33 @@ pub struct RateLimit {
     pub prefix_v6: u8,
     /// `allow = ["192.0.2.0/24"]`: clients that are never limited.
     pub allow: Vec<IpNet>,
+}
+
+/// `[dns.tcp]`: DNS over TCP (RFC 7766). Changing it needs a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tcp {
+    /// `enabled = true`: without it TCP to a service address gets no reply.
+    pub enabled: bool,
+    /// `idle_timeout = "10s"`: a connection that brings no whole query for so long is closed.
+    pub idle_timeout: Duration,
+    /// `connections = 1000`: open at once, in all.
+    pub connections: u32,
+    /// `connections_per_client = 20`: of one IPv4 address or one IPv6 /64.
+    pub connections_per_client: u32,
+    /// `packets_per_second = 50000`: what reaches the kernel's TCP at most; the rest is dropped by the workers.
+    pub packets_per_second: u32,
+}
+
+impl Default for Tcp {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            idle_timeout: Duration::from_secs(10),
+            connections: 1000,
+            connections_per_client: 20,
+            packets_per_second: 50_000,
+        }
+    }
 }
 
 /// `[[isp]]`: a named set of prefixes (and of ASNs, when a table is loaded).

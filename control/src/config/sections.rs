@@ -2,7 +2,7 @@
 //! limits. Called by `config::load`.
 
 use super::abuse;
-use super::model::{Admin, Appliance, Cookies, Dataplane, Dns, Idle, Isp, Port, Site};
+use super::model::{Admin, Appliance, Cookies, Dataplane, Dns, Idle, Isp, Port, Site, Tcp};
 use super::reader::{At, Table, Value};
 use crate::config::model::Name;
 use ipnet::IpNet;
@@ -258,6 +258,10 @@ pub(crate) fn dns(table: &Table<'_>, base: &Path) -> Dns {
         // A TXT record's string has one byte of length.
         version: text("version", 255),
         hostname: text("hostname", 255),
+        tcp: match table.get("tcp").and_then(|value| value.table("[dns.tcp]")) {
+            Some(table) => table.read(super::tcp::tcp),
+            None => Tcp::default(),
+        },
         cookies: cookies.map_or_else(Cookies::default, |t| t.read(|t| abuse::cookies(t, base))),
         rate_limit: rate_limit.and_then(|t| t.read(abuse::rate_limit)),
     }

@@ -11,6 +11,7 @@ use crate::health::{self, Prober, State, TargetKey, Transition};
 use crate::policy::slots::{Slots, Target};
 use crate::policy::{Compiled, Compiler, Index};
 use crate::publish::Publisher;
+use crate::tcp::Tcp;
 use anyhow::{Context, Result};
 use dataplane::arch::{TickRate, Ticks};
 use dataplane::clock::clock_word;
@@ -43,6 +44,8 @@ pub(super) struct Live {
     pub(super) started: Instant,
     pub(super) ports: Vec<Port>,
     pub(super) prober: Prober,
+    /// DNS over TCP, if enabled. Before the publisher, which it goes through.
+    pub(super) tcp: Option<Tcp>,
     pub(super) publisher: Publisher<Snapshot>,
     pub(super) published: Vec<Arc<Published>>,
     pub(super) rate: TickRate,
@@ -62,11 +65,16 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Live {
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one call: what `run` has started, in order"
+    )]
     pub(super) fn new(
         path: &Path,
         config: Arc<Config>,
         ports: Vec<Port>,
         prober: Prober,
+        tcp: Option<Tcp>,
         publisher: Publisher<Snapshot>,
         published: Vec<Arc<Published>>,
         rate: TickRate,
@@ -80,6 +88,7 @@ impl Live {
             started: Instant::now(),
             ports,
             prober,
+            tcp,
             publisher,
             published,
             rate,
@@ -227,10 +236,14 @@ impl Live {
             .unwrap_or_default();
         self.prober.update(targets.union(&old).cloned());
         self.first_checks(&targets).await;
+        // New addresses first: a client may connect as soon as a worker knows one.
+        let addresses = addresses_of(&config);
+        self.set_tcp_addresses(addresses.union(&known).copied().collect());
         let generation = match self.publish(config.clone()).await {
             Ok(generation) => generation,
             Err(error) => {
                 self.prober.update(old);
+                self.set_tcp_addresses(known);
                 tracing::error!(
                     error = format!("{error:#}"),
                     "reload refused, the old configuration stays"
@@ -239,6 +252,7 @@ impl Live {
             }
         };
         self.prober.update(targets);
+        self.set_tcp_addresses(addresses);
         self.announce(&config, |address| !known.contains(address));
         for warning in &warnings {
             tracing::warn!("{warning}");
@@ -254,8 +268,16 @@ impl Live {
     /// The service addresses that are answered now.
     fn addresses(&self) -> HashSet<IpAddr> {
         let current = self.current();
-        let ports = current.iter().flat_map(|c| &c.index.config.ports);
-        ports.flat_map(|port| port.addresses.iter().copied()).collect()
+        current
+            .as_ref()
+            .map(|c| addresses_of(&c.index.config))
+            .unwrap_or_default()
+    }
+
+    fn set_tcp_addresses(&self, addresses: HashSet<IpAddr>) {
+        if let Some(tcp) = &self.tcp {
+            tcp.set_addresses(addresses);
+        }
     }
 
     /// Tells the segments which MAC address the service addresses have now: gratuitous ARP and unsolicited
@@ -271,6 +293,12 @@ impl Live {
             }
         }
     }
+}
+
+/// The service addresses of all ports.
+pub(super) fn addresses_of(config: &Config) -> HashSet<IpAddr> {
+    let ports = config.ports.iter();
+    ports.flat_map(|port| port.addresses.iter().copied()).collect()
 }
 
 /// Ports are opened at start only, and are told apart by their place: a reload that has others is refused
@@ -306,6 +334,9 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
                 b.name
             ));
         }
+    }
+    if old.dns.tcp != new.dns.tcp {
+        out.push("[dns.tcp] changed: takes effect at the next start".into());
     }
     if (&old.admin.socket, old.admin.listen, &old.admin.token)
         != (&new.admin.socket, new.admin.listen, &new.admin.token)

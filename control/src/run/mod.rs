@@ -12,10 +12,15 @@ mod status;
 mod workers;
 
 use crate::admin::{self, Appliance as _};
+use crate::config::model::Config;
 use crate::config::{self, Diagnostics, machine};
 use crate::health::{Prober, Transition};
 use crate::publish::Publisher;
+use crate::tcp::{self, Tcp};
 use anyhow::{Context, Result};
+use dataplane::io::dpdk::Port;
+use dataplane::link::ControlLink;
+use dataplane::tables::Snapshot;
 use live::Live;
 use std::io::Write as _;
 use std::path::Path;
@@ -59,15 +64,13 @@ pub fn run(path: &Path) -> Result<(), RunError> {
         links,
         published,
     } = workers::prepare(&config, opened.queues, rate).map_err(RunError::Start)?;
-    // Until the exception interface takes them, punted packets end here: the worker has counted them.
-    let publisher = Publisher::start(links, STALL_LIMIT, |_| {})
-        .context("cannot start the publisher")
-        .map_err(RunError::Start)?;
+    let (publisher, tcp) = start_publisher(&config, links, &opened.ports).map_err(RunError::Start)?;
     let live = Live::new(
         path,
         Arc::new(config),
         opened.ports,
         prober,
+        tcp,
         publisher,
         published,
         rate,
@@ -104,6 +107,35 @@ pub fn run(path: &Path) -> Result<(), RunError> {
     drop(live);
     drop(opened.eal);
     Ok(())
+}
+
+/// Starts the publisher, and DNS over TCP behind it where it is enabled.
+fn start_publisher(
+    config: &Config,
+    mut links: Vec<ControlLink<Snapshot>>,
+    ports: &[Port],
+) -> Result<(Publisher<Snapshot>, Option<Tcp>)> {
+    const WHAT: &str = "cannot start the publisher";
+    let settings = &config.dns.tcp;
+    if !settings.enabled {
+        // Punted packets end here: the worker has counted them.
+        return Ok((Publisher::start(links, STALL_LIMIT, |_| {}).context(WHAT)?, None));
+    }
+    let (link, control) = tcp::link();
+    // Behind the workers', whose places are their indices.
+    links.push(control);
+    let (sink, inbox) = tcp::queue(settings.packets_per_second);
+    let publisher = Publisher::start_with(links, STALL_LIMIT, sink).context(WHAT)?;
+    let mtu = ports.iter().map(|port| port.info().mtu).min();
+    let tcp = tcp::start(
+        settings,
+        mtu.unwrap_or(tcp::MTU_MAX),
+        live::addresses_of(config),
+        inbox,
+        publisher.injector(),
+        link,
+    )?;
+    Ok((publisher, Some(tcp)))
 }
 
 /// The signals that the appliance takes, from before anything is started.
