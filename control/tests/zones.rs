@@ -157,7 +157,9 @@ fn what_is_wrong_is_said_where_it_is() {
         ("x TYPE1 \\# 3 c00002", (5, 14), "not RDATA of this type"),
         ("x TYPE65280 \\# 3 c000", (5, 18), ""),
         ("x SOA a b 1 2 3 4 5", (5, 1), "which is not the apex"),
-        ("x DNAME other.", (5, 1), "not available in this version"),
+        ("*.x DNAME other.", (5, 1), "not defined"),
+        ("x DNAME other.\nx NS ns1", (5, 1), "is delegated in line 6"),
+        ("x DNAME a.\nx DNAME b.", (5, 1), "has 2 DNAME records"),
         ("*.x NS ns1", (5, 1), "a wildcard cannot be delegated"),
         ("@ SOA a b 1 2 3 4 5", (2, 1), "has 2 SOA records"),
         (
@@ -203,6 +205,8 @@ fn what_is_likely_not_meant_is_warned_of() {
         ("d NS ns.d\nns.d A 192.0.2.1\nx.d TXT a", 7, "never answered"),
         ("d NS ns.else.\nd TXT a", 6, "never answered"),
         ("d NS ns.d", 5, "no glue"),
+        ("d DNAME e.\nx.d A 192.0.2.1", 6, "renamed by a DNAME"),
+        ("d DNAME e.\ny.d NS ns1", 6, "renamed by a DNAME"),
         ("@ MX 1 mail", 5, "mail.example. has no address"),
         ("@ MX 1 m\nm CNAME ns1", 5, "is an alias"),
     ];
@@ -214,10 +218,11 @@ fn what_is_likely_not_meant_is_warned_of() {
             "{lines}: {all:?}"
         );
     }
-    let fine = "d NS ns.d\nns.d A 192.0.2.1\nd DS 1 13 2 00\n@ MX 1 a.w\n*.w A 192.0.2.1\nc CNAME gone\n";
+    let fine = "d NS ns.d\nns.d A 192.0.2.1\nd DS 1 13 2 00\n@ MX 1 a.w\n*.w A 192.0.2.1\nc CNAME gone\nr DNAME \
+                else.\n";
     let (config, found) = load(format!("{HEAD}{fine}")).unwrap_or_else(|found| panic!("{found}"));
     assert_eq!(found.iter().count(), 0, "{found}");
-    assert_eq!(config.zones[0].rrsets.len(), 9);
+    assert_eq!(config.zones[0].rrsets.len(), 10);
     let zone = format!("{HEAD}x 60 A 192.0.2.1\nx 30 A 192.0.2.2\nx A 192.0.2.1\n");
     assert_eq!(
         rrset(&zone, "x.example", 1),

@@ -39,9 +39,6 @@ pub(crate) struct PlacedService {
 pub(crate) fn service(table: &Table<'_>, sites: &[PlacedSite]) -> Option<PlacedService> {
     let name = table.need("name").and_then(|value| {
         let name = domain_name(&value)?;
-        if name.as_slice().starts_with(b"\x01*") {
-            return value.wrong("a service is one name: a wildcard cannot be chosen for");
-        }
         Some(At {
             value: name,
             span: value.span,

@@ -148,7 +148,12 @@ impl Compiler {
             };
             let (v4, v6) = (pool(false)?, pool(true)?);
             services.push(plans::Service { policy, v4, v6 });
-            service_names.insert(service.name.as_slice().to_ascii_lowercase(), (i as u32, policy));
+            let service_name = names::ServiceName {
+                service: i as u32,
+                policy,
+                cnames: false,
+            };
+            service_names.insert(service.name.as_slice().to_ascii_lowercase(), service_name);
         }
         let names = names::compile(&config.zones, &service_names, answers, random_seed()?)?;
         let (classes, class_count) = classes(&config)?;

@@ -474,6 +474,39 @@ fn cuts_are_referred_with_glue() {
 }
 
 #[test]
+fn a_referral_without_room_for_its_glue_is_truncated() {
+    // 40 addresses of 16 bytes do not fit 512 bytes; RFC 9471 section 3.1.
+    let glue: Vec<u8> = (1..=40).collect();
+    let mut lab = Lab::new(base(vec![zone(
+        "example.com.",
+        vec![
+            target("own.example.com.", 2, "ns.own.example.com."),
+            a("ns.own.example.com.", &glue),
+            target("sibling.example.com.", 2, "ns.own.example.com."),
+            target("alias.example.com.", 5, "www.own.example.com."),
+        ],
+    )]));
+    for (qname, truncated) in [
+        ("x.own.example.com.", true),
+        ("alias.example.com.", true),
+        // That address is below another cut: whoever resolves can ask for it.
+        ("x.sibling.example.com.", false),
+    ] {
+        let client = Client::V4([203, 0, 113, 1]);
+        let (bytes, outcome) = lab.raw(&query(qname, Rtype::A, None), client, Transport::Udp);
+        let r = Reply::read(&bytes, outcome);
+        assert_eq!((r.tc, r.additional.len()), (truncated, 0), "{qname}");
+        assert_eq!(r.authority.is_empty(), truncated, "{qname}");
+        let (bytes, outcome) = lab.raw(&query(qname, Rtype::A, None), client, Transport::Tcp);
+        assert_eq!(
+            Reply::read(&bytes, outcome).additional.len(),
+            40,
+            "{qname} with room"
+        );
+    }
+}
+
+#[test]
 fn size_limits_truncate_whole_sets() {
     let mut lab = Lab::new(example());
     // 60 addresses: 12 + 21 + 60 * 16 = 993 bytes.

@@ -49,8 +49,8 @@ pub(super) fn check(zone: &mut ZoneText, services: &HashSet<Vec<u8>>) {
     }
 }
 
-/// SOA once and at the apex alone, NS at the apex (RFC 1034 section 4.2.1, RFC 1035 section 5.2), and none at a
-/// wildcard, where it would mean nothing that is defined (RFC 4592 section 4.2).
+/// SOA once and at the apex alone, NS at the apex (RFC 1034 section 4.2.1, RFC 1035 section 5.2), and neither NS nor
+/// DNAME at a wildcard, where it would mean nothing that is defined (RFC 4592 sections 4.2 and 4.4).
 fn apex_sets(zone: &mut ZoneText, apex: &[u8], found: &mut Vec<Found>) {
     let name = zone.apex.clone();
     let start = Place { file: 0, offset: 0 };
@@ -88,12 +88,28 @@ fn apex_sets(zone: &mut ZoneText, apex: &[u8], found: &mut Vec<Found>) {
             found.push(error(place, message));
         }
     }
-    for (set, place) in zone.sets.iter().filter(|(set, _)| set.rtype == NS) {
+    for (set, place) in zone
+        .sets
+        .iter()
+        .filter(|(set, _)| matches!(set.rtype, NS | DNAME))
+    {
         if set.owner.as_slice().starts_with(b"\x01*") {
-            let message = format!("NS at {}.: a wildcard cannot be delegated", set.owner);
-            let help = Some("delegate each name, or let the servers of one zone above answer for all");
+            let (message, help) = if set.rtype == NS {
+                (
+                    format!("NS at {}.: a wildcard cannot be delegated", set.owner),
+                    "delegate each name, or let the servers of one zone above answer for all",
+                )
+            } else {
+                (
+                    format!(
+                        "DNAME at {}.: what it means at a wildcard is not defined",
+                        set.owner
+                    ),
+                    "write one DNAME for each name, or a CNAME at the wildcard (RFC 6672 section 2.3)",
+                )
+            };
             found.push(Found {
-                help,
+                help: Some(help),
                 ..error(place, message)
             });
         }
@@ -104,14 +120,6 @@ fn apex_sets(zone: &mut ZoneText, apex: &[u8], found: &mut Vec<Found>) {
 /// 3.6.2, RFC 2181 section 10.1, RFC 4034 section 3, RFC 6672 section 2.4).
 fn single_sets(zone: &ZoneText, found: &mut Vec<Found>) {
     for (set, place) in zone.sets.iter() {
-        if set.rtype == DNAME {
-            found.push(Found {
-                severity: Severity::Error,
-                place,
-                message: format!("{}. DNAME: not available in this version", set.owner),
-                help: Some("write the names below it out, or serve the target's zone under both names"),
-            });
-        }
         if !matches!(set.rtype, CNAME | DNAME) {
             continue;
         }
@@ -129,7 +137,20 @@ fn single_sets(zone: &ZoneText, found: &mut Vec<Found>) {
                 set.rdata.len()
             )));
         }
-        if set.rtype != CNAME {
+        if set.rtype == DNAME {
+            // RFC 6672 section 2.3: at the apex both may stand.
+            let key = lower(&set.owner);
+            if let Some((_, ns)) = zone.sets.get(&key, NS).filter(|_| key != lower(&zone.apex)) {
+                let message = format!(
+                    "{}. has a DNAME record and is delegated in {}",
+                    set.owner,
+                    zone.line(ns)
+                );
+                found.push(Found {
+                    help: Some("keep the DNAME or the NS records"),
+                    ..error(message)
+                });
+            }
             continue;
         }
         let other = zone
@@ -168,25 +189,39 @@ fn below_cuts(sets: &Sets, apex: &[u8], found: &mut Vec<Found>) {
         let key = lower(&set.owner);
         let is_cut = key != apex && sets.get(&key, NS).is_some();
         let at_cut = is_cut && !matches!(set.rtype, NS | DS | NSEC | RRSIG | A | AAAA);
+        // The highest decides: nothing at all lives below a DNAME (RFC 6672 section 2.4).
         let above = parents(&key, apex.len())
             .skip(1)
-            .find(|parent| cuts.contains(*parent));
-        let below = above.filter(|_| !matches!(set.rtype, A | AAAA));
+            .filter(|parent| cuts.contains(*parent))
+            .last();
+        let is_glue = matches!(set.rtype, A | AAAA)
+            && above.is_some_and(|cut| cut != apex && sets.get(cut, NS).is_some());
+        let below = above.filter(|_| !is_glue);
         let Some(cut) = below.or(at_cut.then_some(&key[..])) else {
             continue;
         };
+        let (what, help) = if sets.get(cut, DNAME).is_some() {
+            (
+                "renamed by a DNAME",
+                "names below it are answered as their like below its target: write the record there",
+            )
+        } else {
+            (
+                "delegated",
+                "the servers of the delegated zone answer there: move the record to them",
+            )
+        };
         let message = format!(
-            "{} of {}. is never answered: {} is delegated or a DNAME",
+            "{} of {}. is never answered: {} is {what}",
             Rtype::from_int(set.rtype),
             set.owner,
             show(cut)
         );
-        let help = Some("the servers of the delegated zone answer there: move the record to them");
         found.push(Found {
             severity: Severity::Warning,
             place,
             message,
-            help,
+            help: Some(help),
         });
     }
 }

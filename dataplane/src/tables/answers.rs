@@ -28,7 +28,7 @@ pub struct Head {
     pub arcount: u16,
     /// Length of the question name that the blob was encoded for, bytes.
     pub name_len: u8,
-    /// [`Head::ADDITIONAL_REQUIRED`].
+    /// [`Head::ADDITIONAL_REQUIRED`] and [`Head::SUFFIX`].
     pub flags: u8,
     /// How many fix-ups follow the sections.
     pub fixups: u16,
@@ -40,6 +40,8 @@ impl Head {
     /// The additional section is required: without room for it the reply is truncated (glue of a
     /// referral, RFC 9471). Otherwise it is left out first.
     pub const ADDITIONAL_REQUIRED: u8 = 1;
+    /// The question need only end in the name that the blob was encoded for.
+    pub const SUFFIX: u8 = 2;
 
     #[inline(always)]
     fn read(bytes: &[u8; HEAD_LEN]) -> Self {
@@ -206,6 +208,17 @@ pub enum Section {
     Additional,
 }
 
+/// Where names that may be compressed stand in RDATA: how many bytes before the first, and how many names follow.
+/// Only in the types of RFC 1035 (RFC 3597 section 4).
+pub(crate) fn names_in_rdata(rtype: u16) -> Option<(usize, usize)> {
+    match rtype {
+        dns::rtype::NS | dns::rtype::CNAME | 12 | 3 | 4 | 7 | 8 | 9 => Some((0, 1)),
+        dns::rtype::SOA | 14 => Some((0, 2)),
+        dns::rtype::MX => Some((2, 1)),
+        _ => None,
+    }
+}
+
 /// Names from this message offset on are no targets of pointers: a pointer has 14 bits, and may be shifted by
 /// the length of a longer question.
 const TARGETS_END: usize = 0x4000 - dns::NAME_MAX;
@@ -256,6 +269,7 @@ impl BlobBuilder {
         Self {
             head: Head {
                 name_len: question.len() as u8,
+                flags: if suffix { Head::SUFFIX } else { 0 },
                 ..Head::default()
             },
             data: Vec::new(),
@@ -377,14 +391,7 @@ impl BlobBuilder {
     }
 
     fn put_rdata(&mut self, rtype: u16, rdata: &[u8]) {
-        // How many bytes stand before the names, and how many names there are. Types whose names may be
-        // compressed are those of RFC 1035 alone.
-        let (before, names) = match rtype {
-            dns::rtype::NS | dns::rtype::CNAME | 12 | 3 | 4 | 7 | 8 | 9 => (0, 1),
-            dns::rtype::SOA | 14 => (0, 2),
-            dns::rtype::MX => (2, 1),
-            _ => (rdata.len(), 0),
-        };
+        let (before, names) = names_in_rdata(rtype).unwrap_or((rdata.len(), 0));
         let (head, mut rest) = rdata.split_at_checked(before).unwrap_or((rdata, &[]));
         self.data.extend_from_slice(head);
         for _ in 0..names {

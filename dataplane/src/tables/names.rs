@@ -35,7 +35,7 @@ pub struct Entry {
     pub rtype: u16,
     /// RCODE of the answer.
     pub rcode: u8,
-    /// [`Entry::REFERRAL`] and [`Entry::SERVICE`].
+    /// [`Entry::REFERRAL`], [`Entry::SERVICE`] and [`Entry::DNAME`].
     pub flags: u8,
     /// Blob in `Answers`.
     pub blob: u32,
@@ -53,6 +53,8 @@ impl Entry {
     pub const REFERRAL: u8 = 1;
     /// Addresses of a service follow the blob's answers.
     pub const SERVICE: u8 = 2;
+    /// The blob is a DNAME record above the name: the answer goes on at the name that it makes.
+    pub const DNAME: u8 = 4;
 
     /// A static record set.
     pub fn fixed(rtype: u16, rcode: u8, blob: u32) -> Self {
@@ -135,6 +137,8 @@ impl Node {
     pub const CUT: u8 = 2;
     /// A wildcard stands directly below (RFC 4592).
     pub const WILDCARD: u8 = 4;
+    /// A DNAME stands here: names below it are renamed (RFC 6672).
+    pub const DNAME: u8 = 8;
 
     /// Whether all of `flags` are set.
     #[inline]

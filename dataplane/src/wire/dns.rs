@@ -63,6 +63,8 @@ pub mod rcode {
     pub const NOTIMP: u8 = 4;
     /// Refused by policy, or not served here.
     pub const REFUSED: u8 = 5;
+    /// A DNAME makes a name that is too long (RFC 6672 section 3.2).
+    pub const YXDOMAIN: u8 = 6;
     /// Extended: EDNS version not implemented; high bits 1, low bits 0.
     pub const BADVERS: u16 = 16;
 }

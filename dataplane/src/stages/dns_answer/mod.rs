@@ -6,6 +6,7 @@
 //! cache misses overlap; control's DNS over TCP and `windrose explain` call the same for one query.
 
 mod choose;
+mod dname;
 mod parse;
 mod stage;
 #[cfg(test)]
@@ -25,6 +26,9 @@ use crate::tables::{NONE, Snapshot, Zone};
 use crate::wire::dns::{self, flags, rcode, rtype};
 use parse::Status;
 use write::Reply;
+
+/// CNAMEs in one answer; a longer chain is answered as far as it goes.
+pub const CNAMES_MAX: usize = 8;
 
 /// What became of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,11 +155,15 @@ impl Engine {
         if node.has(Node::OUTSIDE) {
             return error(snapshot, q, buffer, transport, rcode::REFUSED as u16);
         }
-        if node.has(Node::CUT) {
-            let Some(entry) = snapshot.names.entry(node, Entry::DEFAULT) else {
-                return error(snapshot, q, buffer, transport, rcode::SERVFAIL as u16);
+        if node.has(Node::CUT) || node.has(Node::DNAME) {
+            // Of a cut its default, the referral.
+            return match snapshot.names.entry(node, rtype::DNAME) {
+                Some(entry) if entry.flags & Entry::REFERRAL == 0 => {
+                    self.renamed(snapshot, q, buffer, transport, entry, trace)
+                }
+                Some(entry) => fixed(snapshot, q, buffer, transport, entry),
+                None => error(snapshot, q, buffer, transport, rcode::SERVFAIL as u16),
             };
-            return fixed(snapshot, q, buffer, transport, entry);
         }
         if node.has(Node::WILDCARD)
             && let Some(wildcard) = snapshot.names.wildcard(name.get(at..).unwrap_or(&[]))
@@ -222,6 +230,9 @@ impl Engine {
         match snapshot.names.entry(node, q.qtype) {
             Some(entry) if entry.flags & Entry::SERVICE != 0 => {
                 self.through_cname(snapshot, q, buffer, transport, node, entry, trace)
+            }
+            Some(entry) if entry.flags & Entry::DNAME != 0 => {
+                self.renamed(snapshot, q, buffer, transport, entry, trace)
             }
             Some(entry) => fixed(snapshot, q, buffer, transport, entry),
             None => {

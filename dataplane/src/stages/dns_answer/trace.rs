@@ -28,6 +28,8 @@ pub enum Event {
         /// Node index.
         node: u32,
     },
+    /// A DNAME above the name makes another of it, or a CNAME found behind one does; the answer goes on there.
+    Renamed,
     /// A service chooses; the client's address falls into this class.
     Client {
         /// Service index.

@@ -11,18 +11,18 @@ use crate::wire::edns;
 
 /// A reply being written.
 pub(super) struct Reply<'a, const N: usize> {
-    buffer: &'a mut [u8; N],
-    q: &'a Located,
-    snapshot: &'a Snapshot,
+    pub(super) buffer: &'a mut [u8; N],
+    pub(super) q: &'a Located,
+    pub(super) snapshot: &'a Snapshot,
     /// Where the next byte goes.
-    at: usize,
+    pub(super) at: usize,
     /// Records must end here, so that OPT still fits.
-    end: usize,
-    ancount: u16,
-    nscount: u16,
-    arcount: u16,
-    truncated: bool,
-    all_down: bool,
+    pub(super) end: usize,
+    pub(super) ancount: u16,
+    pub(super) nscount: u16,
+    pub(super) arcount: u16,
+    pub(super) truncated: bool,
+    pub(super) all_down: bool,
 }
 
 impl<'a, const N: usize> Reply<'a, N> {
