@@ -49,6 +49,9 @@ pub struct Status {
     pub config_loaded_at: u64,
     /// The workers, by index.
     pub workers: Vec<WorkerStatus>,
+    /// DNS over TCP; `None` where it is disabled.
+    #[serde(default)]
+    pub tcp: Option<TcpStatus>,
     /// The ports, in the order of the configuration.
     pub ports: Vec<PortStatus>,
     /// The sites, in the order of the configuration.
@@ -94,6 +97,27 @@ pub struct WorkerStatus {
     pub superseded: u64,
     /// Snapshots that it handed back.
     pub retired: u64,
+}
+
+/// DNS over TCP, since start. The names of counters are those of `/metrics`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TcpStatus {
+    /// Connections open now.
+    pub open: u64,
+    /// What became of connections.
+    pub connections: BTreeMap<String, u64>,
+    /// Replies by outcome.
+    pub replies: BTreeMap<String, u64>,
+    /// Messages that got no reply: responses.
+    pub ignored: u64,
+    /// Bytes of queries that got a reply.
+    pub query_bytes: u64,
+    /// Bytes of replies.
+    pub reply_bytes: u64,
+    /// What became of the packets that workers punted.
+    pub punted: BTreeMap<String, u64>,
+    /// What became of the packets that the kernel sent.
+    pub sent: BTreeMap<String, u64>,
 }
 
 /// One port, with the driver's own counts since start.

@@ -3,6 +3,7 @@
 
 use super::api::{MemberStatus, PortStatus, ServiceStatus, Status, WorkerStatus};
 use crate::health::State;
+use crate::tcp::counters::{Connection, Labelled, Punted, Sent};
 use dataplane::counters::{Counter, Counters, Kind};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
@@ -10,6 +11,7 @@ use prometheus_client::encoding::{
 };
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
 use std::fmt;
 
 pub use prometheus_text::CONTENT_TYPE;
@@ -35,6 +37,7 @@ impl Collector for Scrape {
         self.appliance(&mut families)?;
         self.counters(&mut families)?;
         self.workers(&mut families)?;
+        self.tcp(&mut families)?;
         self.ports(&mut families)?;
         self.health(&mut families)
     }
@@ -72,6 +75,26 @@ impl Families<'_> {
             family.encode_family(&labels)?.encode_gauge(&value)?;
         }
         Ok(())
+    }
+}
+
+impl Families<'_> {
+    /// A family whose label tells its members apart. Its help explains each.
+    fn labelled<T: Labelled>(
+        &mut self,
+        name: &str,
+        label: &str,
+        what: &str,
+        values: &BTreeMap<String, u64>,
+    ) -> fmt::Result {
+        let mut help = what.to_owned();
+        for member in T::ALL {
+            help.push_str(&format!(" {}: {}", member.name(), member.help()));
+        }
+        let samples = values
+            .iter()
+            .map(|(name, count)| ([(label, name.as_str())], *count));
+        self.counter(name, &help, samples)
     }
 }
 
@@ -208,6 +231,58 @@ impl Scrape {
             workers
                 .iter()
                 .map(|w| ([("worker", w.index)], w.loop_gap_max_us / 1e6)),
+        )
+    }
+
+    /// DNS over TCP; nothing where it is disabled.
+    fn tcp(&self, families: &mut Families<'_>) -> fmt::Result {
+        let Some(tcp) = &self.status.tcp else {
+            return Ok(());
+        };
+        families.gauge(
+            "tcp_connections_open",
+            "DNS connections open now.",
+            [(BARE, tcp.open)],
+        )?;
+        families.labelled::<Connection>(
+            "tcp_connections",
+            "event",
+            "What becomes of DNS connections.",
+            &tcp.connections,
+        )?;
+        families.counter(
+            "tcp_replies",
+            "Replies to DNS queries over TCP, by outcome as in dns_replies.",
+            tcp.replies
+                .iter()
+                .map(|(name, count)| ([("outcome", name.as_str())], *count)),
+        )?;
+        families.counter(
+            "tcp_ignored",
+            "DNS messages over TCP that got no reply: responses.",
+            [(BARE, tcp.ignored)],
+        )?;
+        families.counter(
+            "tcp_query_bytes",
+            "Bytes of DNS queries over TCP that got a reply.",
+            [(BARE, tcp.query_bytes)],
+        )?;
+        families.counter(
+            "tcp_reply_bytes",
+            "Bytes of DNS replies over TCP.",
+            [(BARE, tcp.reply_bytes)],
+        )?;
+        families.labelled::<Punted>(
+            "exception_punted_packets",
+            "fate",
+            "What becomes of packets that workers punted.",
+            &tcp.punted,
+        )?;
+        families.labelled::<Sent>(
+            "exception_sent_packets",
+            "fate",
+            "What becomes of packets that the kernel sends.",
+            &tcp.sent,
         )
     }
 

@@ -3,7 +3,7 @@
 //! Exit code 0; 1 when the appliance refuses; 2 when none answers.
 
 use super::{print_json, report};
-use crate::admin::api::{ServiceStatus, Status, WorkerStatus};
+use crate::admin::api::{ServiceStatus, Status, TcpStatus, WorkerStatus};
 use crate::admin::client;
 use hyper::Method;
 use std::fmt::Write;
@@ -54,6 +54,9 @@ fn render(status: &Status, now: u64) -> String {
     );
     ports(&mut out, status);
     workers(&mut out, &status.workers);
+    if let Some(status) = &status.tcp {
+        tcp(&mut out, status);
+    }
     sites(&mut out, status);
     for service in &status.services {
         members(&mut out, service);
@@ -141,6 +144,34 @@ fn workers(out: &mut String, workers: &[WorkerStatus]) {
             .map(|(name, count)| format!("{name} {count}"))
             .collect();
         let _ = writeln!(out, "worker {} dropped: {}", worker.index, reasons.join(", "));
+    }
+}
+
+/// One line, and one more for what was refused or dropped, if anything was.
+fn tcp(out: &mut String, status: &TcpStatus) {
+    let of = |name: &str| status.connections.get(name).copied().unwrap_or(0);
+    let _ = writeln!(
+        out,
+        "\nDNS over TCP: {} connections open, {} since start; {} replies",
+        status.open,
+        of("accepted"),
+        status.replies.values().sum::<u64>(),
+    );
+    // What goes as it should is in the line above.
+    let fine = ["accepted", "closed_by_client", "idle", "forwarded", "injected"];
+    let families = [
+        ("", &status.connections),
+        ("punted ", &status.punted),
+        ("sent ", &status.sent),
+    ];
+    let odd: Vec<String> = families
+        .into_iter()
+        .flat_map(|(side, family)| family.iter().map(move |(name, count)| (side, name, *count)))
+        .filter(|(_, name, count)| *count > 0 && !fine.contains(&name.as_str()))
+        .map(|(side, name, count)| format!("{side}{name} {count}"))
+        .collect();
+    if !odd.is_empty() {
+        let _ = writeln!(out, "refused or dropped: {}", odd.join(", "));
     }
 }
 
@@ -271,6 +302,9 @@ isp   net_af_packet0,iface=e1  net_af_packet  02:00:00:00:00:01  1500  up 10000 
 WORKER  CPU  RECEIVED  REPLIED  DROPPED  BYTES OUT/IN   BUSY  MAX GAP  STATE    GENERATION  PUBLISHED  ADOPTED  SUPERSEDED  RETIRED
 0         1       100       90       10          1.75  12.5%   250 us  STALLED           6          7        5           2        4
 worker 0 dropped: arp 7, runt 3
+
+DNS over TCP: 2 connections open, 9 since start; 30 replies
+refused or dropped: refused_client 4, punted not_tcp 5, sent unknown_neighbour 6
 
 SITE   ISP   UP
 seoul  KT   1/2

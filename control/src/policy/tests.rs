@@ -497,7 +497,11 @@ fn a_referral_without_room_for_its_glue_is_truncated() {
         let r = Reply::read(&bytes, outcome);
         assert_eq!((r.tc, r.additional.len()), (truncated, 0), "{qname}");
         assert_eq!(r.authority.is_empty(), truncated, "{qname}");
-        let (bytes, outcome) = lab.raw(&query(qname, Rtype::A, None), client, Transport::Tcp);
+        let (bytes, outcome) = lab.raw(
+            &query(qname, Rtype::A, None),
+            client,
+            Transport::Tcp { keepalive: 100 },
+        );
         assert_eq!(
             Reply::read(&bytes, outcome).additional.len(),
             40,
@@ -535,7 +539,7 @@ fn size_limits_truncate_whole_sets() {
     let (bytes, outcome) = lab.raw(
         &query("big.example.com.", Rtype::A, None),
         Client::V4([1; 4]),
-        Transport::Tcp,
+        Transport::Tcp { keepalive: 100 },
     );
     assert_eq!(Reply::read(&bytes, outcome).answer.len(), 60);
 }

@@ -4,10 +4,11 @@ use super::live::Live;
 use super::ports::mac_text;
 use crate::admin::api::{
     Appliance, ExplainRequest, Explanation, MemberStatus, PortStatus, ReloadFuture, ServiceStatus,
-    SiteStatus, Status, WorkerStatus,
+    SiteStatus, Status, TcpStatus, WorkerStatus,
 };
 use crate::config::model::Config;
 use crate::health::{State, TargetKey};
+use crate::tcp::Tally;
 use dataplane::counters::{Counter, Counters, Kind};
 use dataplane::io::dpdk::DpdkQueues;
 use dataplane::worker::Worker;
@@ -27,6 +28,7 @@ impl Appliance for Live {
             config_hash: config.hash.clone(),
             config_loaded_at: current.as_ref().map_or(0, |c| c.loaded_at),
             workers: self.workers(),
+            tcp: self.tcp.as_ref().map(|tcp| tcp_status(tcp.tally())),
             ports: self.port_status(),
             sites: sites(config, &services),
             services,
@@ -141,6 +143,21 @@ impl Live {
                 members: s.members.iter().map(|m| member(s, m)).collect(),
             })
             .collect()
+    }
+}
+
+fn tcp_status(tally: &Tally) -> TcpStatus {
+    let answers = tally.answers();
+    let replies = Counter::ALL.iter().filter(|c| c.kind() == Kind::Dns);
+    TcpStatus {
+        open: tally.open(),
+        connections: tally.connections.read(),
+        replies: replies.map(|&c| (c.name().to_owned(), answers.get(c))).collect(),
+        ignored: answers.sum(Kind::Drop),
+        query_bytes: answers.get(Counter::DnsQueryBytes),
+        reply_bytes: answers.get(Counter::DnsReplyBytes),
+        punted: tally.punted.read(),
+        sent: tally.sent.read(),
     }
 }
 

@@ -9,6 +9,7 @@ use dataplane::stages::dns_answer::{Client, Engine, Located, Outcome, Silent, Tr
 use dataplane::tables::Snapshot;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Longest message over TCP: what two bytes of length can say.
 const MESSAGE_MAX: usize = u16::MAX as usize;
@@ -33,12 +34,15 @@ pub(super) struct Answerer {
     buffer: Box<[u8; MESSAGE_MAX]>,
     counters: Counters,
     tally: Arc<Tally>,
+    transport: Transport,
 }
 
 impl Answerer {
-    /// An engine over the tables that come by `link`.
-    pub(super) fn new(link: WorkerLink<Snapshot>, seed: u64, tally: Arc<Tally>) -> Self {
+    /// An engine over the tables that come by `link`. `idle`: what clients are told that ask for it.
+    pub(super) fn new(link: WorkerLink<Snapshot>, seed: u64, idle: Duration, tally: Arc<Tally>) -> Self {
+        let keepalive = u16::try_from(idle.as_millis() / 100).unwrap_or(u16::MAX);
         Self {
+            transport: Transport::Tcp { keepalive },
             engine: Engine::new(seed),
             link,
             located: Located::default(),
@@ -81,7 +85,7 @@ impl Answerer {
             snapshot,
             &mut self.located,
             &mut self.buffer,
-            Transport::Tcp,
+            self.transport,
             &mut Silent,
         );
         match outcome {

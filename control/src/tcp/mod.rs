@@ -194,7 +194,12 @@ async fn run(mut start: Start, report: std::sync::mpsc::Sender<Result<()>>) {
         per_client: start.config.connections_per_client as usize,
     };
     let shared = Rc::new(Shared {
-        answerer: RefCell::new(Answerer::new(start.link, fastrand::u64(..), start.tally.clone())),
+        answerer: RefCell::new(Answerer::new(
+            start.link,
+            fastrand::u64(..),
+            start.config.idle_timeout,
+            start.tally.clone(),
+        )),
         connections: RefCell::new(Connections::new(limits)),
         tally: start.tally.clone(),
         idle: start.config.idle_timeout,

@@ -15,6 +15,8 @@ pub mod option {
     pub const ECS: u16 = 8;
     /// Cookie (RFC 7873).
     pub const COOKIE: u16 = 10;
+    /// edns-tcp-keepalive (RFC 7828).
+    pub const KEEPALIVE: u16 = 11;
 }
 
 /// A client subnet option (RFC 7871 section 6), validated.
@@ -28,6 +30,18 @@ pub struct ClientSubnet {
     pub address: [u8; 16],
 }
 
+/// What a query says by edns-tcp-keepalive (RFC 7828 section 3.2.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keepalive {
+    /// Nothing.
+    #[default]
+    Absent,
+    /// It asks for the idle timeout.
+    Asked,
+    /// It names one itself, which only servers may: FORMERR over TCP; over UDP the option means nothing.
+    WithData,
+}
+
 /// What a query's OPT record says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Edns {
@@ -37,6 +51,8 @@ pub struct Edns {
     pub dnssec_ok: bool,
     /// The requestor asked for NSID.
     pub nsid: bool,
+    /// edns-tcp-keepalive.
+    pub keepalive: Keepalive,
     /// Requestor's UDP payload size as sent, bytes.
     pub udp_size: u16,
     /// Client subnet, if one was sent.
@@ -59,6 +75,7 @@ pub fn parse(class: u16, ttl: u32, rdata: &[u8]) -> Result<Edns, BadEdns> {
         version: (ttl >> 16) as u8,
         dnssec_ok: ttl & 0x8000 != 0,
         nsid: false,
+        keepalive: Keepalive::Absent,
         udp_size: class,
         subnet: None,
     };
@@ -82,6 +99,8 @@ pub fn parse(class: u16, ttl: u32, rdata: &[u8]) -> Result<Edns, BadEdns> {
                 parse_subnet(data)?;
             }
             option::NSID => edns.nsid = true,
+            option::KEEPALIVE if len == 0 => edns.keepalive = Keepalive::Asked,
+            option::KEEPALIVE => edns.keepalive = Keepalive::WithData,
             option::COOKIE if !matches!(len, 8 | 16..=40) => return Err(BadEdns),
             _ => {}
         }
@@ -208,6 +227,13 @@ mod tests {
             parse(1232, 0x8000, &[0, 99, 0, 1, 1]).map(|e| e.dnssec_ok),
             Ok(true)
         );
+        for (option, keepalive) in [
+            (&[][..], Keepalive::Absent),
+            (&[0, 11, 0, 0], Keepalive::Asked),
+            (&[0, 11, 0, 2, 0, 100], Keepalive::WithData),
+        ] {
+            assert_eq!(parse(1232, 0, option).map(|e| e.keepalive), Ok(keepalive));
+        }
         // RFC 7873 section 4: 8 bytes, or 16 to 40.
         for len in 0..=48usize {
             let mut opt = vec![0, 10, 0, len as u8];

@@ -46,7 +46,7 @@ impl Asked {
             &self.snapshot,
             &mut located,
             &mut buffer,
-            Transport::Tcp,
+            Transport::Tcp { keepalive: 100 },
             &mut Silent,
         );
         let Outcome::Reply { len, .. } = outcome else {

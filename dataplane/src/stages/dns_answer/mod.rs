@@ -24,6 +24,7 @@ use crate::tables::names::{Entry, Found, Node};
 use crate::tables::plans::{Policy, Service};
 use crate::tables::{NONE, Snapshot, Zone};
 use crate::wire::dns::{self, flags, rcode, rtype};
+use crate::wire::edns::Keepalive;
 use parse::Status;
 use write::Reply;
 
@@ -61,7 +62,10 @@ pub enum Transport {
     /// By EDNS, 512 bytes without (RFC 6891 section 6.2.5).
     Udp,
     /// The buffer's size, at most 65,535 bytes (RFC 7766).
-    Tcp,
+    Tcp {
+        /// What who asks for the idle timeout is told, in units of 100 ms (RFC 7828).
+        keepalive: u16,
+    },
 }
 
 impl Engine {
@@ -108,6 +112,9 @@ impl Engine {
             Status::Answer => {}
             Status::Drop(reason) => return Outcome::Drop(reason),
             Status::Error(rcode) => return error(snapshot, q, buffer, transport, rcode),
+        }
+        if matches!(transport, Transport::Tcp { .. }) && q.edns.keepalive == Keepalive::WithData {
+            return error(snapshot, q, buffer, transport, rcode::FORMERR as u16);
         }
         trace.event(Event::Question { rtype: q.qtype });
         let found = match q.candidate {

@@ -68,7 +68,13 @@ fn ask(snapshot: &Snapshot, qname: &[u8]) -> Vec<Record> {
     let mut located = Located::default();
     located.locate(snapshot, &buffer, query.len(), Client::V4([192, 0, 2, 1]));
     engine.find(snapshot, &mut located);
-    let outcome = engine.answer(snapshot, &mut located, &mut buffer, Transport::Tcp, &mut Silent);
+    let outcome = engine.answer(
+        snapshot,
+        &mut located,
+        &mut buffer,
+        Transport::Tcp { keepalive: 100 },
+        &mut Silent,
+    );
     let Outcome::Reply { len, truncated, .. } = outcome else {
         panic!("{outcome:?}")
     };
@@ -264,4 +270,34 @@ fn pointers_stay_within_their_14_bits_when_shifted() {
     for labels in [&[][..], &[63], &[63, 63, 63, 40]] {
         assert_eq!(ask(&cut, &below(labels)), want, "{labels:?}");
     }
+}
+
+#[test]
+fn keepalive_is_answered_over_tcp_alone_and_never_taken_from_a_client() {
+    let snapshot = snapshot(&[(b"\0", 0, vec![])], AnswersBuilder::default(), NONE);
+    // RFC 7828 section 3.1: option 11, length 0 in queries; of length 2 in units of 100 ms in replies.
+    let ask = |option: &[u8], transport| {
+        let mut query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x01\x01x\0\0\x01\0\x01".to_vec();
+        query.extend([0, 0, 41, 4, 0xd0, 0, 0, 0, 0, 0, option.len() as u8]);
+        query.extend(option);
+        let mut buffer = [0xa5; 1024];
+        buffer[..query.len()].copy_from_slice(&query);
+        let (mut engine, mut located) = (Engine::new(1), Located::default());
+        located.locate(&snapshot, &buffer, query.len(), Client::V4([192, 0, 2, 1]));
+        engine.find(&snapshot, &mut located);
+        let Outcome::Reply { len, .. } =
+            engine.answer(&snapshot, &mut located, &mut buffer, transport, &mut Silent)
+        else {
+            panic!("no reply")
+        };
+        // RCODE, and OPT's RDATA, which ends the message.
+        (buffer[3] & 15, buffer[19 + 11..len].to_vec())
+    };
+    let tcp = Transport::Tcp { keepalive: 100 };
+    let served = ask(&[], tcp).0;
+    assert_eq!(ask(&[], tcp).1, []);
+    assert_eq!(ask(&[0, 11, 0, 0], tcp), (served, vec![0, 11, 0, 2, 0, 100]));
+    assert_eq!(ask(&[0, 11, 0, 2, 0, 50], tcp), (rcode::FORMERR, vec![]));
+    assert_eq!(ask(&[0, 11, 0, 0], Transport::Udp), (served, vec![]));
+    assert_eq!(ask(&[0, 11, 0, 2, 0, 50], Transport::Udp), (served, vec![]));
 }

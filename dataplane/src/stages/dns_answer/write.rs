@@ -7,7 +7,7 @@ use crate::counters::Counter;
 use crate::tables::Snapshot;
 use crate::tables::answers::{Blob, Head};
 use crate::wire::dns::{self, HEADER_LEN, flags};
-use crate::wire::edns;
+use crate::wire::edns::{self, Keepalive};
 
 /// A reply being written.
 pub(super) struct Reply<'a, const N: usize> {
@@ -23,6 +23,8 @@ pub(super) struct Reply<'a, const N: usize> {
     pub(super) arcount: u16,
     pub(super) truncated: bool,
     pub(super) all_down: bool,
+    /// The idle timeout that goes into OPT, 100 ms; 0: none. Over TCP alone.
+    keepalive: u16,
 }
 
 impl<'a, const N: usize> Reply<'a, N> {
@@ -38,10 +40,17 @@ impl<'a, const N: usize> Reply<'a, N> {
                 (q.edns.udp_size.max(512)).min(snapshot.limits.udp_size_max) as usize
             }
             Transport::Udp => 512,
-            Transport::Tcp => u16::MAX as usize,
+            Transport::Tcp { .. } => u16::MAX as usize,
         }
         .min(N);
-        let opt = if q.has_opt { opt_len(snapshot, q) } else { 0 };
+        let keepalive = match transport {
+            Transport::Tcp { keepalive } if q.edns.keepalive == Keepalive::Asked => keepalive,
+            _ => 0,
+        };
+        let mut opt = if q.has_opt { opt_len(snapshot, q) } else { 0 };
+        if keepalive > 0 {
+            opt += KEEPALIVE_LEN;
+        }
         let at = q.question_end as usize;
         Self {
             buffer,
@@ -54,6 +63,7 @@ impl<'a, const N: usize> Reply<'a, N> {
             arcount: 0,
             truncated: false,
             all_down: false,
+            keepalive,
         }
     }
 
@@ -219,8 +229,21 @@ impl<'a, const N: usize> Reply<'a, N> {
         if self.q.edns.nsid && !limits.nsid.is_empty() {
             self.at = edns::put_option(self.buffer, opt, self.at, edns::option::NSID, &limits.nsid);
         }
+        if self.keepalive > 0 {
+            self.put_keepalive(opt);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn put_keepalive(&mut self, opt: usize) {
+        let (code, data) = (edns::option::KEEPALIVE, self.keepalive.to_be_bytes());
+        self.at = edns::put_option(self.buffer, opt, self.at, code, &data);
     }
 }
+
+/// Length of an edns-tcp-keepalive option with its timeout, bytes.
+const KEEPALIVE_LEN: usize = 6;
 
 /// Length of the OPT record that the reply will carry at most, bytes.
 #[inline(always)]
