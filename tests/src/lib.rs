@@ -12,4 +12,5 @@ pub mod laws;
 pub mod origin;
 pub mod process;
 pub mod raw;
+pub mod stream;
 pub mod world;

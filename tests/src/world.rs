@@ -20,7 +20,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// An ISP of the world: where its users and its resolver are.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Isp {
     /// Its name in the configuration.
     pub name: &'static str,
