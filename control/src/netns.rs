@@ -149,4 +149,36 @@ pub(crate) mod tests {
             "{error}"
         );
     }
+
+    #[test]
+    fn a_tun_in_a_new_namespace_is_seen_there_alone_and_goes_with_it() {
+        let name = "wr-unit-tun";
+        let before = own();
+        let thread = std::thread::spawn(move || {
+            leave_for_new().unwrap();
+            assert_ne!(own(), before);
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let tun = runtime.block_on(async { open_tun(name).unwrap() });
+            assert!(nix::net::if_::if_nametoindex(name).is_ok());
+            let taken = runtime.block_on(async { open_tun(name).unwrap_err() });
+            assert_eq!(taken.kind(), io::ErrorKind::ResourceBusy, "{taken}");
+            drop(tun);
+            assert!(nix::net::if_::if_nametoindex(name).is_err());
+        });
+        thread.join().unwrap();
+        assert!(nix::net::if_::if_nametoindex(name).is_err());
+        std::thread::spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let error = runtime.block_on(async { open_tun("a-name-of-16-byt").unwrap_err() });
+            assert!(error.to_string().contains("a-name-of-16-byt"), "{error}");
+        })
+        .join()
+        .unwrap();
+    }
 }

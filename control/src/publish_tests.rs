@@ -1,7 +1,9 @@
 //! The publisher against workers on threads of their own, and against workers that do nothing.
 
 use super::*;
-use dataplane::link::{DeliverySlots, LinkSlots, StopFlag, WORDS_PER_TURN, WordValue, WorkerLink, connect};
+use dataplane::link::{
+    DeliverySlots, LinkSlots, PacketRefused, StopFlag, WORDS_PER_TURN, WordValue, WorkerLink, connect,
+};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
@@ -316,4 +318,51 @@ fn a_publisher_whose_thread_died_says_so() {
         publisher.set_words(vec![]) == Err(PublishError::Stopped)
     });
     assert_eq!(publisher.publish(Arc::new(0), 1), Err(PublishError::Stopped));
+}
+
+/// A sink that takes three packets whenever it is told to.
+struct InThrees {
+    told: crossbeam::channel::Receiver<()>,
+    left: u32,
+    taken: crossbeam::channel::Sender<Vec<u8>>,
+}
+
+impl PuntSink for InThrees {
+    fn ready(&mut self) -> bool {
+        self.left += 3 * self.told.try_iter().count() as u32;
+        self.left > 0
+    }
+    fn take(&mut self, packet: PuntedPacket<'_>) {
+        self.left -= 1;
+        self.taken.send(packet.frame.to_vec()).unwrap();
+    }
+}
+
+#[test]
+fn what_a_sink_does_not_take_waits_in_the_ring_and_fills_it() {
+    let slots = LinkSlots {
+        punts: 4,
+        ..Default::default()
+    };
+    let (mut worker, link) = connect::<Tables>(slots, StopFlag::default());
+    let ((tell, told), (taken, out)) = (unbounded(), unbounded());
+    let sink = InThrees { told, left: 0, taken };
+    let publisher = Publisher::start_with(vec![link], LONG, sink).unwrap();
+    for n in 0..4 {
+        worker.punts.send(0, &[n]).unwrap();
+    }
+    // Many turns of the publisher later the ring is still full.
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(worker.punts.send(0, &[4]), Err(PacketRefused::Full));
+    tell.send(()).unwrap();
+    until("three are taken", || publisher.status()[0].punts == 3);
+    for n in 5..8 {
+        worker.punts.send(0, &[n]).unwrap();
+    }
+    assert_eq!(worker.punts.send(0, &[8]), Err(PacketRefused::Full));
+    tell.send(()).unwrap();
+    until("six are taken", || publisher.status()[0].punts == 6);
+    publisher.stop();
+    let taken: Vec<Vec<u8>> = out.into_iter().collect();
+    assert_eq!(taken, [0, 1, 2, 3, 5, 6].map(|n| vec![n]));
 }

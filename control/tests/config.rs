@@ -1,6 +1,8 @@
 //! The configuration as its user meets it: files on disk, and what `load` says of them. Expected places
 //! are counted by hand; record data comes from the RFCs that define it.
 
+// LONG: one table of what can be wrong with a file; each case is a few lines.
+
 use control::config::model::{AllDown, CheckKind, Config, CookieMode, Metric, Spread};
 use control::config::{Diagnostics, Severity, load_with_warnings};
 use dataplane::wire::cookie::Secret;

@@ -4,6 +4,7 @@ use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use windrose_tests::appliance::{Appliance, one_port};
 use windrose_tests::client::{DigReply, dig, dnsperf};
 use windrose_tests::laws;
 use windrose_tests::process::eventually;
@@ -486,6 +487,40 @@ fn a_reload_moves_the_addresses() {
             .addresses(),
         [IpAddr::from([192, 0, 2, 80])]
     );
+    stop(world);
+}
+
+/// Two appliances on one host have the same interface name and the same port 53, each in its own namespace; one that
+/// is killed leaves nothing that keeps its successor from starting.
+#[test]
+fn two_appliances_do_not_meet_and_a_killed_one_is_succeeded() {
+    let mut world = World::running(Kind::AfPacket, 1).unwrap();
+    let second = world.lab.folder().join("second.sock");
+    let zone = "\n[[zone]]\nname = \"example.com\"\nfile = \"demo.zone\"\n";
+    let text = one_port("net_af_packet0,iface=wire", &second) + zone;
+    let config = world.lab.write("second.toml", &text).unwrap();
+    let far = world.lab.host("far").unwrap();
+    world.lab.link(&world.host, "wire", &far, "eth0").unwrap();
+    world.host.sysctl("net.ipv6.conf.wire.disable_ipv6", "1").unwrap();
+    far.address("eth0", "192.0.2.99/24").unwrap();
+    let kt = world.isps[0].clone();
+    let ask = |host| {
+        let reply = dig(host, kt.server(false), "www.example.com A +tcp").unwrap();
+        assert_eq!(
+            reply.addresses(),
+            [IpAddr::from([192, 0, 2, 80])],
+            "{}",
+            reply.text
+        );
+    };
+    for _ in 0..2 {
+        let other = Appliance::start(&world.host, &config, &second).unwrap();
+        ask(&far);
+        ask(&kt.host);
+        // Dropping it kills it.
+        drop(other);
+    }
+    ask(&kt.host);
     stop(world);
 }
 

@@ -230,15 +230,9 @@ impl<'a, const N: usize> Reply<'a, N> {
             self.at = edns::put_option(self.buffer, opt, self.at, edns::option::NSID, &limits.nsid);
         }
         if self.keepalive > 0 {
-            self.put_keepalive(opt);
+            let (code, data) = (edns::option::KEEPALIVE, self.keepalive.to_be_bytes());
+            self.at = edns::put_option(self.buffer, opt, self.at, code, &data);
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn put_keepalive(&mut self, opt: usize) {
-        let (code, data) = (edns::option::KEEPALIVE, self.keepalive.to_be_bytes());
-        self.at = edns::put_option(self.buffer, opt, self.at, code, &data);
     }
 }
 
