@@ -28,9 +28,9 @@ fn a_good_configuration_is_summed_up_on_one_screen() {
     assert!(summary.lines().count() <= 24, "{summary}");
     for part in [
         "wan 0000:3b:00.0 answers on 192.0.2.53, 2001:db8::53",
-        "example.com 18 records in 17 sets",
+        "example.com 27 records in 26 sets",
         "vod.example.com 5 members, http check on port 8080 every 1s",
-        "7 members, 7 of them checked",
+        "9 members, 8 of them checked",
     ] {
         assert!(summary.contains(part), "no `{part}` in\n{summary}");
     }
@@ -57,7 +57,7 @@ fn json_holds_the_same_for_programs() {
     assert_eq!(output.status.code(), Some(0));
     let value = parsed(&output);
     assert_eq!(value["valid"], true);
-    assert_eq!(value["zones"][0]["records"], 18);
+    assert_eq!(value["zones"][0]["records"], 27);
     assert_eq!(value["services"][0]["members"], 5);
 
     let output = check(&["--json", "Cargo.toml"]);

@@ -180,8 +180,8 @@ pub struct ServiceStatus {
 /// One member of one service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemberStatus {
-    /// Its address.
-    pub address: IpAddr,
+    /// Its address, or the name that it is.
+    pub address: String,
     /// Name of its site.
     pub site: String,
     /// What the checks say of it.
@@ -202,7 +202,7 @@ pub struct MemberStatus {
 
 impl MemberStatus {
     /// From what the prober knows of it; `None`: its service has no check, and it counts as up.
-    pub fn new(address: IpAddr, site: String, weight: u16, target: Option<&TargetStatus>) -> Self {
+    pub fn new(address: String, site: String, weight: u16, target: Option<&TargetStatus>) -> Self {
         let unchecked = Self {
             address,
             site,

@@ -91,7 +91,7 @@ fn as_json(result: &Result<(Config, Diagnostics), Diagnostics>) -> serde_json::V
             .iter()
             .map(|service| {
                 let check = service.check.as_ref().map(|check| kind(&check.kind));
-                json!({ "name": service.name.to_string(), "members": service.members.len(), "check": check })
+                json!({ "name": service.name.to_string(), "members": service.members.len() + service.cnames.len(), "check": check })
             })
             .collect();
     }
@@ -194,11 +194,15 @@ fn summary(config: &Config) -> String {
         format!(
             "{} {}, {check}",
             service.name,
-            counted(service.members.len(), "member")
+            counted(service.members.len() + service.cnames.len(), "member")
         )
     });
     list(&mut line, "service", services);
-    let members: usize = config.services.iter().map(|service| service.members.len()).sum();
+    let members: usize = config
+        .services
+        .iter()
+        .map(|s| s.members.len() + s.cnames.len())
+        .sum();
     let checked = config
         .services
         .iter()

@@ -192,7 +192,19 @@ pub(crate) fn services(report: &Report, services: &[PlacedService], names: &[Pla
             continue;
         };
         for (set, place) in zone.sets.at(&key) {
-            if matches!(Rtype::from_int(set.rtype), Rtype::A | Rtype::AAAA | Rtype::CNAME) {
+            let rtype = Rtype::from_int(set.rtype);
+            let addresses = matches!(rtype, Rtype::A | Rtype::AAAA | Rtype::CNAME);
+            if !service.service.cnames.is_empty() && !addresses {
+                // RFC 1034 section 3.6.2, RFC 4034 section 3.
+                if !matches!(rtype, Rtype::RRSIG | Rtype::NSEC | Rtype::KEY) {
+                    let message = format!(
+                        "service `{name}` has names for members, and {rtype} records in {}",
+                        zone.line(place)
+                    );
+                    let help = Some("a name that can be a CNAME has no other data".into());
+                    report.error_help(span(), message, help);
+                }
+            } else if addresses {
                 let rtype = Rtype::from_int(set.rtype);
                 let message = format!("service `{name}` has {rtype} records in {}", zone.line(place));
                 let help = Some("the service answers for that name: remove them from the zone file".into());

@@ -256,6 +256,8 @@ pub struct Service {
     pub when_all_down: AllDown,
     /// Its members, in file order, unique addresses.
     pub members: Vec<Member>,
+    /// Members that are names, in file order, each once: CNAME records are handed out. They count as up.
+    pub cnames: Vec<CnameMember>,
     /// Preference per site for this service, over the site's own: (site index, 0 to 255).
     pub preference: Vec<(usize, u8)>,
     /// Health check of its members; `None`: always up.
@@ -317,6 +319,17 @@ pub struct Member {
     /// Index into [`Config::sites`].
     pub site: usize,
     /// 0 to 65535, default 1. 0: only when no member with a weight is up.
+    pub weight: u16,
+}
+
+/// One name that can be handed out, at a site.
+#[derive(Clone, Debug)]
+pub struct CnameMember {
+    /// The name.
+    pub name: Name,
+    /// Index into [`Config::sites`].
+    pub site: usize,
+    /// As of a [`Member`].
     pub weight: u16,
 }
 

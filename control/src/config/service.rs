@@ -2,7 +2,7 @@
 //! sites are read first. Called by `config::load`.
 
 use super::diagnostics::suggestion;
-use super::model::{AllDown, Check, CheckKind, Member, Metric, Name, Service, Spread};
+use super::model::{AllDown, Check, CheckKind, CnameMember, Member, Metric, Name, Service, Spread};
 use super::reader::{At, Report, Table, Value};
 use super::sections::{NAME_MAX, PlacedSite, domain_name};
 use std::collections::HashMap;
@@ -61,7 +61,7 @@ pub(crate) fn service(table: &Table<'_>, sites: &[PlacedSite]) -> Option<PlacedS
         .get("static")
         .and_then(|value| value.choice(&spread_choices));
     let (when_all_down, fixed) = when_all_down(table);
-    let members = members(table, sites);
+    let (members, cnames) = members(table, sites);
     let preference = table
         .get("preference")
         .map(|value| preference(&value, sites))
@@ -72,6 +72,12 @@ pub(crate) fn service(table: &Table<'_>, sites: &[PlacedSite]) -> Option<PlacedS
         .and_then(|t| t.read(|t| check(t)));
 
     let name = name?;
+    for cname in &cnames {
+        if cname.value.name == name.value {
+            let message = "the service itself cannot be a member of it";
+            table.report.error(cname.span.clone(), message);
+        }
+    }
     let mut addresses: Vec<At<IpAddr>> = Vec::new();
     addresses.extend(members.iter().map(|m| At {
         value: m.value.address,
@@ -86,6 +92,7 @@ pub(crate) fn service(table: &Table<'_>, sites: &[PlacedSite]) -> Option<PlacedS
         spread: spread.unwrap_or(Spread::RoundRobin),
         when_all_down,
         members: members.into_iter().map(|member| member.value).collect(),
+        cnames: cnames.into_iter().map(|cname| cname.value).collect(),
         preference,
         check,
     };
@@ -182,14 +189,21 @@ fn when_all_down(table: &Table<'_>) -> (AllDown, Vec<At<IpAddr>>) {
     )
 }
 
-/// `member = [ { address, site, weight }, ... ]`.
-fn members(table: &Table<'_>, sites: &[PlacedSite]) -> Vec<At<Member>> {
+/// One entry of `member`.
+enum Given {
+    Address(At<Member>),
+    Name(At<CnameMember>),
+}
+
+/// `member = [ { address, site, weight }, { cname, site, weight }, ... ]`.
+fn members(table: &Table<'_>, sites: &[PlacedSite]) -> (Vec<At<Member>>, Vec<At<CnameMember>>) {
     let Some(value) = table.need("member") else {
-        return Vec::new();
+        return (Vec::new(), Vec::new());
     };
     let items = value.some_items("a service has at least one member");
     let mut members: Vec<At<Member>> = Vec::new();
-    let mut seen: HashMap<IpAddr, Range<usize>> = HashMap::new();
+    let mut cnames: Vec<At<CnameMember>> = Vec::new();
+    let mut seen: HashMap<String, Range<usize>> = HashMap::new();
     let mut per_site: HashMap<(usize, bool), usize> = HashMap::new();
     for item in items {
         let Some(table) = item.table("member") else {
@@ -198,28 +212,48 @@ fn members(table: &Table<'_>, sites: &[PlacedSite]) -> Vec<At<Member>> {
         let Some(member) = table.read(|table| member(table, sites)) else {
             continue;
         };
-        let address = member.value.address;
-        if let Some(first) = seen.insert(address, member.span.clone()) {
+        let (shown, span, site, families): (_, _, _, &[bool]) = match &member {
+            Given::Address(m) if m.value.address.is_ipv4() => {
+                (m.value.address.to_string(), m.span.clone(), m.value.site, &[true])
+            }
+            Given::Address(m) => (
+                m.value.address.to_string(),
+                m.span.clone(),
+                m.value.site,
+                &[false],
+            ),
+            // A name may be drawn among the addresses of either family.
+            Given::Name(m) => {
+                let shown = m.value.name.to_string().to_ascii_lowercase();
+                (shown, m.span.clone(), m.value.site, &[true, false])
+            }
+        };
+        if let Some(first) = seen.get(&shown) {
             let message = format!(
-                "member {address} is there twice, first in {}",
-                value.report.line(&first)
+                "member {shown} is there twice, first in {}",
+                value.report.line(first)
             );
-            value.report.error(member.span.clone(), message);
+            value.report.error(span, message);
             continue;
         }
-        let count = per_site
-            .entry((member.value.site, address.is_ipv4()))
-            .or_default();
-        *count += 1;
-        if *count == SITE_MEMBERS_MAX + 1 {
-            let family = if address.is_ipv4() { "IPv4" } else { "IPv6" };
-            let message = format!("more than {SITE_MEMBERS_MAX} {family} members at one site");
-            let help = Some("split the site in two".into());
-            value.report.error_help(member.span.clone(), message, help);
+        seen.insert(shown, span.clone());
+        for &is_v4 in families {
+            let count = per_site.entry((site, is_v4)).or_default();
+            *count += 1;
+            if *count == SITE_MEMBERS_MAX + 1 {
+                let family = if is_v4 { "IPv4" } else { "IPv6" };
+                let message = format!("more than {SITE_MEMBERS_MAX} {family} members at one site");
+                let help = Some("split the site in two".into());
+                value.report.error_help(span.clone(), message, help);
+            }
         }
-        members.push(member);
+        match member {
+            Given::Address(member) => members.push(member),
+            Given::Name(cname) => cnames.push(cname),
+        }
     }
     let mut used: Vec<usize> = members.iter().map(|member| member.value.site).collect();
+    used.extend(cnames.iter().map(|cname| cname.value.site));
     used.sort_unstable();
     used.dedup();
     if used.len() > SITES_MAX {
@@ -228,11 +262,22 @@ fn members(table: &Table<'_>, sites: &[PlacedSite]) -> Vec<At<Member>> {
             used.len()
         ));
     }
-    members
+    (members, cnames)
 }
 
-fn member(table: &Table<'_>, sites: &[PlacedSite]) -> Option<At<Member>> {
-    let address = table.need("address").and_then(|v| {
+fn member(table: &Table<'_>, sites: &[PlacedSite]) -> Option<Given> {
+    let cname = table.get("cname").map(|v| {
+        Some(At {
+            value: domain_name(&v)?,
+            span: v.span.clone(),
+        })
+    });
+    let address = match (&cname, table.get("address")) {
+        (None, _) => table.need("address"),
+        (Some(_), Some(value)) => return value.wrong("a member is an `address` or a `cname`, not both"),
+        (Some(_), None) => None,
+    };
+    let address = address.and_then(|v| {
         Some(At {
             value: v.address()?,
             span: v.span.clone(),
@@ -246,15 +291,26 @@ fn member(table: &Table<'_>, sites: &[PlacedSite]) -> Option<At<Member>> {
         .get("weight")
         .and_then(|value| value.integer(0..=65535))
         .unwrap_or(1);
+    if let Some(cname) = cname {
+        let cname = cname?;
+        return Some(Given::Name(At {
+            value: CnameMember {
+                name: cname.value,
+                site: site?,
+                weight,
+            },
+            span: cname.span,
+        }));
+    }
     let address = address?;
-    Some(At {
+    Some(Given::Address(At {
         value: Member {
             address: address.value,
             site: site?,
             weight,
         },
         span: address.span,
-    })
+    }))
 }
 
 fn find_site(report: &Report, span: Range<usize>, name: &str, sites: &[PlacedSite]) -> Option<usize> {

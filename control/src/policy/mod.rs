@@ -4,6 +4,8 @@
 //! zones, [`chain`] runs the metrics, [`slots`] keeps member slots stable, `pools` lays out members.
 
 pub mod chain;
+#[cfg(test)]
+mod cname_tests;
 mod limits;
 pub mod names;
 mod pools;
@@ -21,9 +23,10 @@ use dataplane::tables::plans::{self, Cell, PAGE_CELLS, Page, Policy};
 use dataplane::tables::{NONE, Snapshot};
 use dataplane::wire::cookie::Secret;
 use ipnet::IpNet;
+pub(crate) use pools::{Given, Which, members};
 use slots::{PoolKey, Slots, Target};
 use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// What makes two policies one: services with equal keys share cells.
@@ -39,6 +42,7 @@ impl PolicyKey {
     /// The policy of a service.
     pub fn of(config: &Config, service: &Service) -> Self {
         let mut sites: Vec<usize> = service.members.iter().map(|m| m.site).collect();
+        sites.extend(service.cnames.iter().map(|m| m.site));
         sites.sort_unstable();
         sites.dedup();
         let candidate = |site: usize| {
@@ -73,10 +77,10 @@ pub struct Index {
     pub config: Arc<Config>,
     /// Policies by their index in the plans.
     pub policies: Vec<PolicyKey>,
-    /// Member addresses by their index in the A records, with the site.
-    pub members_v4: Vec<(IpAddr, usize)>,
+    /// Members by their index in the A records, as text, with the site.
+    pub members_v4: Vec<(String, usize)>,
     /// The same for AAAA records.
-    pub members_v6: Vec<(IpAddr, usize)>,
+    pub members_v6: Vec<(String, usize)>,
 }
 
 impl Index {
@@ -133,8 +137,8 @@ impl Compiler {
                 policies.push(key.clone());
                 policies.len() as u32 - 1
             });
-            let mut pool = |v6: bool| -> Result<u32> {
-                let Some(pool_key) = pool_key(service, &key, v6) else {
+            let mut pool = |which: Which| -> Result<u32> {
+                let Some(pool_key) = pool_key(service, &key, which) else {
                     return Ok(NONE);
                 };
                 // Locked for one pool at a time: changes of health do not wait for a whole configuration.
@@ -144,14 +148,18 @@ impl Compiler {
                     .with_context(|| format!("service {}", service.name))?;
                 drop(slots);
                 used.insert(pool_key);
-                layout.pool(service, &key, v6, &firsts, &mut answers)
+                layout.pool(service, &key, which, &firsts, &mut answers)
             };
-            let (v4, v6) = (pool(false)?, pool(true)?);
-            services.push(plans::Service { policy, v4, v6 });
+            services.push(plans::Service {
+                policy,
+                v4: pool(Which::V4)?,
+                v6: pool(Which::V6)?,
+                decides: pool(Which::Decides)?,
+            });
             let service_name = names::ServiceName {
                 service: i as u32,
                 policy,
-                cnames: false,
+                cnames: !service.cnames.is_empty(),
             };
             service_names.insert(service.name.as_slice().to_ascii_lowercase(), service_name);
         }
@@ -194,16 +202,20 @@ impl Compiler {
     }
 }
 
-/// The members of one family of a service, by site of its policy; `None` when there is none.
-fn pool_key(service: &Service, policy: &PolicyKey, v6: bool) -> Option<PoolKey> {
-    let group = |site: usize| -> Vec<Target> {
-        pools::members(service, site, v6)
-            .map(|m| Target {
-                address: m.address,
-                check: service.check.clone(),
-            })
-            .collect()
+/// The members of one pool of a service, by site of its policy; `None` when there is none.
+fn pool_key(service: &Service, policy: &PolicyKey, which: Which) -> Option<PoolKey> {
+    let target = |member: Given<'_>| match member {
+        Given::Address(m) => Target {
+            address: m.address,
+            check: service.check.clone(),
+        },
+        // Nothing is checked of a name: whoever answers for it does that.
+        Given::Cname(_) => Target {
+            address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            check: None,
+        },
     };
+    let group = |site: usize| pools::members(service, site, which).map(target).collect();
     let groups: Vec<Vec<Target>> = policy.sites.iter().map(|c| group(c.site)).collect();
     // The fixed addresses themselves are no business of the slots.
     let when_all_down = match &service.when_all_down {

@@ -2,38 +2,83 @@
 
 use super::PolicyKey;
 use super::slots::group_mask;
-use crate::config::model::{AllDown, Member, Service, Spread};
+use crate::config::model::{AllDown, CnameMember, Member, Name, Service, Spread};
 use anyhow::{Context, Result};
 use dataplane::mmap::Table;
 use dataplane::tables::NONE;
 use dataplane::tables::answers::{AnswersBuilder, BlobBuilder, Section};
 use dataplane::tables::plans::{
-    self, Group, Page, Plans, Policy, Pool, RecordA, RecordAaaa, record_a, record_aaaa,
+    self, Group, Page, Plans, Policy, Pool, RecordA, RecordAaaa, record_a, record_aaaa, record_cname,
 };
 use dataplane::wire::dns::rtype;
 use std::collections::HashMap;
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// The members of a service at a site in one family, in file order.
-pub(super) fn members(service: &Service, site: usize, v6: bool) -> impl Iterator<Item = &Member> {
-    service
-        .members
-        .iter()
-        .filter(move |m| m.site == site && m.address.is_ipv6() == v6)
+/// A member of a pool.
+#[derive(Clone, Copy)]
+pub(crate) enum Given<'a> {
+    Address(&'a Member),
+    Cname(&'a CnameMember),
+}
+
+impl Given<'_> {
+    fn weight(&self) -> u16 {
+        match self {
+            Self::Address(m) => m.weight,
+            Self::Cname(m) => m.weight,
+        }
+    }
+}
+
+impl fmt::Display for Given<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(m) => m.address.fmt(f),
+            Self::Cname(m) => write!(f, "{}.", m.name),
+        }
+    }
+}
+
+/// The pools of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Which {
+    /// IPv4 addresses.
+    V4,
+    /// IPv6 addresses.
+    V6,
+    /// Names, and the addresses that they are drawn among: those of IPv4, of IPv6 if there is no IPv4. Empty without names.
+    Decides,
+}
+
+/// The members of a service at a site in one pool: addresses, then names, each in file order.
+pub(crate) fn members(service: &Service, site: usize, which: Which) -> impl Iterator<Item = Given<'_>> {
+    let v6 = match which {
+        Which::V4 => false,
+        Which::V6 => true,
+        Which::Decides => service.members.iter().all(|m| m.address.is_ipv6()),
+    };
+    let decides = which == Which::Decides;
+    let all = !decides || !service.cnames.is_empty();
+    let addresses = service.members.iter().filter(move |_| all);
+    let addresses = addresses.filter(move |m| m.site == site && m.address.is_ipv6() == v6);
+    let cnames = service.cnames.iter().filter(move |m| decides && m.site == site);
+    addresses.map(Given::Address).chain(cnames.map(Given::Cname))
 }
 
 /// What makes two laid-out pools one, beside their slots.
 #[derive(PartialEq, Eq, Hash)]
 struct Shape {
     firsts: Vec<u32>,
-    v6: bool,
+    which: Which,
     ttl: u32,
     answers: u8,
     spread: Spread,
     weights: Vec<u16>,
     fixed: Vec<IpAddr>,
     sites: Vec<usize>,
+    cnames: Vec<Name>,
 }
 
 /// Pools being laid out.
@@ -46,35 +91,48 @@ pub(super) struct Layout {
     records_aaaa: Vec<RecordAaaa>,
     weights_a: Vec<u16>,
     weights_aaaa: Vec<u16>,
-    pub(super) members_v4: Vec<(IpAddr, usize)>,
-    pub(super) members_v6: Vec<(IpAddr, usize)>,
+    pub(super) members_v4: Vec<(String, usize)>,
+    pub(super) members_v6: Vec<(String, usize)>,
 }
 
 impl Layout {
-    /// The pool of one family of a service, whose groups start at the slots `firsts`; equal pools are one.
+    /// A pool of a service, whose groups start at the slots `firsts`; equal pools are one.
     pub(super) fn pool(
         &mut self,
         service: &Service,
         policy: &PolicyKey,
-        v6: bool,
+        which: Which,
         firsts: &[u32],
         answers: &mut AnswersBuilder,
     ) -> Result<u32> {
+        let v6 = which == Which::V6;
         let sites: Vec<usize> = policy.sites.iter().map(|c| c.site).collect();
-        let all = || sites.iter().flat_map(|&site| members(service, site, v6));
+        let all = || sites.iter().flat_map(|&site| members(service, site, which));
         let fixed = match &service.when_all_down {
-            AllDown::Fixed(addresses) => addresses.iter().copied().filter(|a| a.is_ipv6() == v6).collect(),
+            AllDown::Fixed(addresses) if which != Which::Decides => {
+                addresses.iter().copied().filter(|a| a.is_ipv6() == v6).collect()
+            }
             _ => Vec::new(),
         };
         let shape = Shape {
             firsts: firsts.to_vec(),
-            v6,
+            which,
             ttl: service.ttl,
-            answers: service.answers,
+            answers: if which == Which::Decides {
+                1
+            } else {
+                service.answers
+            },
             spread: service.spread,
-            weights: all().map(|m| m.weight).collect(),
+            weights: all().map(|m| m.weight()).collect(),
             fixed,
             sites: sites.clone(),
+            cnames: all()
+                .filter_map(|m| match m {
+                    Given::Cname(m) => Some(m.name.clone()),
+                    Given::Address(_) => None,
+                })
+                .collect(),
         };
         if let Some(&pool) = self.shapes.get(&shape) {
             return Ok(pool);
@@ -87,14 +145,14 @@ impl Layout {
         } as u32;
         let counts = sites
             .iter()
-            .map(|&site| members(service, site, v6).count() as u32);
+            .map(|&site| members(service, site, which).count() as u32);
         let mut pool = Pool {
             groups: self.groups.len() as u32,
             group_count: sites.len() as u32,
             fixed: fixed_blob(service.ttl, &shape.fixed, answers)?,
             first: first_member,
             weight_max: shape.weights.iter().copied().max().unwrap_or(0),
-            answers: service.answers,
+            answers: shape.answers,
             flags: if service.spread == Spread::Weighted {
                 Pool::WEIGHTED
             } else {
@@ -114,8 +172,8 @@ impl Layout {
                 self.records_a.len()
             } as u32;
             let mut count = 0;
-            for member in members(service, site, v6) {
-                self.member(member, service.ttl);
+            for member in members(service, site, which) {
+                self.member(member, site, v6, service.ttl, answers)?;
                 count += 1;
             }
             self.groups.push(Group {
@@ -135,20 +193,33 @@ impl Layout {
         Ok(index)
     }
 
-    fn member(&mut self, member: &Member, ttl: u32) {
-        let known = (member.address, member.site);
-        match member.address {
-            IpAddr::V4(a) => {
-                self.records_a.push(record_a(ttl, a.octets()));
-                self.weights_a.push(member.weight);
-                self.members_v4.push(known);
-            }
-            IpAddr::V6(a) => {
-                self.records_aaaa.push(record_aaaa(ttl, a.octets()));
-                self.weights_aaaa.push(member.weight);
-                self.members_v6.push(known);
-            }
+    fn member(
+        &mut self,
+        member: Given<'_>,
+        site: usize,
+        v6: bool,
+        ttl: u32,
+        answers: &mut AnswersBuilder,
+    ) -> Result<()> {
+        let (mut four, mut six) = (RecordA::default(), RecordAaaa::default());
+        match member {
+            Given::Address(m) => match m.address {
+                IpAddr::V4(a) => four = record_a(ttl, a.octets()),
+                IpAddr::V6(a) => six = record_aaaa(ttl, a.octets()),
+            },
+            Given::Cname(m) => four = record_cname(cname_blob(ttl, &m.name, answers)?),
         }
+        let known = (member.to_string(), site);
+        if v6 {
+            self.records_aaaa.push(six);
+            self.weights_aaaa.push(member.weight());
+            self.members_v6.push(known);
+        } else {
+            self.records_a.push(four);
+            self.weights_a.push(member.weight());
+            self.members_v4.push(known);
+        }
+        Ok(())
     }
 
     /// The tables.
@@ -205,5 +276,15 @@ fn fixed_blob(ttl: u32, addresses: &[IpAddr], answers: &mut AnswersBuilder) -> R
             anyhow::bail!("too many fixed addresses");
         }
     }
+    answers.add(&blob).context("more than 4 GiB of records")
+}
+
+/// The CNAME record of a member that is a name, whatever the question.
+fn cname_blob(ttl: u32, name: &Name, answers: &mut AnswersBuilder) -> Result<u32> {
+    // The owner is a pointer to the question, and nothing of the target stands in the shortest one.
+    let question = b"\0";
+    let mut blob = BlobBuilder::new(question);
+    let record = blob.record(Section::Answer, question, rtype::CNAME, ttl, name.as_slice());
+    record.ok().context("a name that does not fit")?;
     answers.add(&blob).context("more than 4 GiB of records")
 }

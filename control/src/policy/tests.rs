@@ -13,7 +13,7 @@ use domain::rdata::AllRecordData;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-fn name(text: &str) -> Name {
+pub(super) fn name(text: &str) -> Name {
     DName::from_str(text).unwrap()
 }
 
@@ -30,7 +30,7 @@ fn a(owner: &str, last: &[u8]) -> Rrset {
     set(owner, 1, 300, last.iter().map(|&l| vec![192, 0, 2, l]).collect())
 }
 
-fn target(owner: &str, rtype: u16, to: &str) -> Rrset {
+pub(super) fn target(owner: &str, rtype: u16, to: &str) -> Rrset {
     set(owner, rtype, 300, vec![name(to).as_slice().to_vec()])
 }
 
@@ -128,7 +128,7 @@ fn example() -> Config {
 }
 
 /// Three sites: 0 and 1 in ISPs 0 and 1, 2 in none; one service with members at each.
-fn with_service(change: impl FnOnce(&mut Config)) -> Config {
+pub(super) fn with_service(change: impl FnOnce(&mut Config)) -> Config {
     let mut config = example();
     config.isps = vec![
         Isp {
@@ -166,6 +166,7 @@ fn with_service(change: impl FnOnce(&mut Config)) -> Config {
             member(12, 1),
             member(21, 2),
         ],
+        cnames: vec![],
         preference: vec![],
         check: None,
     }];
@@ -173,17 +174,17 @@ fn with_service(change: impl FnOnce(&mut Config)) -> Config {
     config
 }
 
-struct Lab {
+pub(super) struct Lab {
     compiled: Compiled,
     engine: Engine,
 }
 
 impl Lab {
-    fn new(config: Config) -> Self {
+    pub(super) fn new(config: Config) -> Self {
         Self::with_health(config, |_| true)
     }
 
-    fn with_health(config: Config, up: impl Fn(&Target) -> bool) -> Self {
+    pub(super) fn with_health(config: Config, up: impl Fn(&Target) -> bool) -> Self {
         let mut compiler = Compiler::default();
         let compiled = compiler.compile(Arc::new(config), Vec::new(), up, 0).unwrap();
         let mut engine = Engine::new(7);
@@ -196,7 +197,7 @@ impl Lab {
         Self { compiled, engine }
     }
 
-    fn raw(&mut self, query: &[u8], client: Client, transport: Transport) -> (Vec<u8>, Outcome) {
+    pub(super) fn raw(&mut self, query: &[u8], client: Client, transport: Transport) -> (Vec<u8>, Outcome) {
         let mut buffer = [0xa5; 4096];
         buffer[..query.len()].copy_from_slice(query);
         let mut located = Located::default();
@@ -214,17 +215,17 @@ impl Lab {
         (buffer[..len].to_vec(), outcome)
     }
 
-    fn ask(&mut self, qname: &str, rtype: Rtype) -> Reply {
+    pub(super) fn ask(&mut self, qname: &str, rtype: Rtype) -> Reply {
         self.ask_from(qname, rtype, Client::V4([203, 0, 113, 1]))
     }
 
-    fn ask_from(&mut self, qname: &str, rtype: Rtype, client: Client) -> Reply {
+    pub(super) fn ask_from(&mut self, qname: &str, rtype: Rtype, client: Client) -> Reply {
         let (bytes, outcome) = self.raw(&query(qname, rtype, None), client, Transport::Udp);
         Reply::read(&bytes, outcome)
     }
 }
 
-fn query(qname: &str, rtype: Rtype, edns: Option<u16>) -> Vec<u8> {
+pub(super) fn query(qname: &str, rtype: Rtype, edns: Option<u16>) -> Vec<u8> {
     let mut builder = MessageBuilder::new_vec();
     builder.header_mut().set_id(0x1234);
     builder.header_mut().set_rd(true);
@@ -247,20 +248,20 @@ fn query(qname: &str, rtype: Rtype, edns: Option<u16>) -> Vec<u8> {
 
 /// A reply as text: one line a record, "owner ttl type data".
 #[derive(Debug)]
-struct Reply {
-    rcode: Rcode,
-    aa: bool,
-    tc: bool,
-    answer: Vec<String>,
-    authority: Vec<String>,
-    additional: Vec<String>,
-    opt: bool,
-    len: usize,
-    counter: Counter,
+pub(super) struct Reply {
+    pub(super) rcode: Rcode,
+    pub(super) aa: bool,
+    pub(super) tc: bool,
+    pub(super) answer: Vec<String>,
+    pub(super) authority: Vec<String>,
+    pub(super) additional: Vec<String>,
+    pub(super) opt: bool,
+    pub(super) len: usize,
+    pub(super) counter: Counter,
 }
 
 impl Reply {
-    fn read(bytes: &[u8], outcome: Outcome) -> Self {
+    pub(super) fn read(bytes: &[u8], outcome: Outcome) -> Self {
         let Outcome::Reply { len, counter, .. } = outcome else {
             panic!("no reply: {outcome:?}")
         };
@@ -774,7 +775,7 @@ fn a_subnet_inside_a_name_is_none() {
     );
 }
 
-fn addresses(r: &Reply) -> Vec<String> {
+pub(super) fn addresses(r: &Reply) -> Vec<String> {
     r.answer
         .iter()
         .map(|l| l.rsplit(' ').next().unwrap().to_string())
@@ -961,7 +962,7 @@ fn all_down_follows_the_rule_of_the_service() {
     }
 }
 
-fn with_subnet(qname: &str, family: u8, source: u8, address: &[u8]) -> Vec<u8> {
+pub(super) fn with_subnet(qname: &str, family: u8, source: u8, address: &[u8]) -> Vec<u8> {
     let mut q = query(qname, Rtype::A, Some(1232));
     let n = q.len();
     q[n - 1] = 8 + address.len() as u8;

@@ -6,7 +6,7 @@
 use crate::admin::api::{ClientSource, ExplainRequest, Explanation, Step};
 use crate::config::model::{AllDown, Metric, Spread};
 use crate::policy::chain::{self, ClientClass};
-use crate::policy::{Index, PolicyKey};
+use crate::policy::{self, Index, PolicyKey, Which};
 use dataplane::link::WordTarget;
 use dataplane::stages::dns_answer::{Client, Engine, Event, Located, Outcome, Transport};
 use dataplane::tables::{NONE, Snapshot, Words};
@@ -197,7 +197,7 @@ impl Story<'_> {
             "{}; {} of {} members; when all down: {}",
             chain_text.join(", "),
             service_config.answers,
-            service_config.members.len(),
+            service_config.members.len() + service_config.cnames.len(),
             all_down_text(&service_config.when_all_down),
         ));
         let site_name = |i: &u8| config.sites[key.sites[*i as usize].site].name.clone();
@@ -224,7 +224,11 @@ impl Story<'_> {
     fn live(&self, service: u32, key: &PolicyKey) -> Vec<u64> {
         let plans = &self.snapshot.plans;
         let pool = plans.service(service).and_then(|s| {
-            let index = if self.rtype == Rtype::AAAA { s.v6 } else { s.v4 };
+            let index = match self.which(service) {
+                Which::Decides => s.decides,
+                Which::V6 => s.v6,
+                Which::V4 => s.v4,
+            };
             plans.pools.get(index as usize)
         });
         let groups = pool.map_or(&[][..], |pool| plans.groups(pool));
@@ -242,6 +246,16 @@ impl Story<'_> {
                 (up & group.mask) >> group.mask.trailing_zeros()
             })
             .collect()
+    }
+
+    /// The pool whose members are shown: where names are among them, the one that decides.
+    fn which(&self, service: u32) -> Which {
+        let service = self.index.config.services.get(service as usize);
+        match self.rtype {
+            _ if service.is_some_and(|s| !s.cnames.is_empty()) => Which::Decides,
+            Rtype::AAAA => Which::V6,
+            _ => Which::V4,
+        }
     }
 
     fn step_text(&self, key: &PolicyKey, step: &chain::Step, client: ClientClass, spread: Spread) -> String {
@@ -273,20 +287,20 @@ impl Story<'_> {
     fn members_text(&self, service: u32, key: &PolicyKey, site: u8, up: u64) -> String {
         let config = &self.index.config;
         let site_index = key.sites[site as usize].site;
-        let v6 = self.rtype == Rtype::AAAA;
-        let members: Vec<String> = config.services[service as usize]
-            .members
-            .iter()
-            .filter(|m| m.site == site_index && m.address.is_ipv6() == v6)
-            .enumerate()
-            .map(|(i, m)| {
-                if up >> i & 1 == 1 {
-                    m.address.to_string()
-                } else {
-                    format!("{} down", m.address)
-                }
-            })
-            .collect();
+        let members: Vec<String> = policy::members(
+            &config.services[service as usize],
+            site_index,
+            self.which(service),
+        )
+        .enumerate()
+        .map(|(i, member)| {
+            if up >> i & 1 == 1 {
+                member.to_string()
+            } else {
+                format!("{member} down")
+            }
+        })
+        .collect();
         format!("{} ({})", config.sites[site_index].name, members.join(", "))
     }
 
@@ -301,6 +315,7 @@ impl Story<'_> {
             .iter()
             .filter_map(|e| match e {
                 Event::Drawn { member } if *member != NONE => members.get(*member as usize),
+                Event::DrawnName { member } => self.index.members_v4.get(*member as usize),
                 _ => None,
             })
             .map(|(address, site)| format!("{address} at {}", self.index.config.sites[*site].name))

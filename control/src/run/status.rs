@@ -129,7 +129,7 @@ impl Live {
                 })
             });
             MemberStatus::new(
-                m.address,
+                m.address.to_string(),
                 config.sites[m.site].name.clone(),
                 m.weight,
                 target.as_ref(),
@@ -140,7 +140,15 @@ impl Live {
             .iter()
             .map(|s| ServiceStatus {
                 name: s.name.to_string(),
-                members: s.members.iter().map(|m| member(s, m)).collect(),
+                members: s
+                    .members
+                    .iter()
+                    .map(|m| member(s, m))
+                    .chain(s.cnames.iter().map(|m| {
+                        let site = config.sites[m.site].name.clone();
+                        MemberStatus::new(format!("{}.", m.name), site, m.weight, None)
+                    }))
+                    .collect(),
             })
             .collect()
     }

@@ -2,6 +2,7 @@
 //! classes and types. Called by `zones::load`.
 
 use super::Findings;
+use super::generate;
 use super::lexer::{Lexer, Token, octets};
 use super::rdata;
 use super::sets::{Added, Place, Sets, lower, parents};
@@ -109,29 +110,34 @@ struct Reader<'h> {
 }
 
 /// What is wrong with an entry: where, what, what to do.
-struct Wrong(Range<usize>, String, Option<String>);
+pub(super) struct Wrong(Range<usize>, String, Option<String>);
 
 impl Wrong {
-    fn new(span: Range<usize>, message: impl Into<String>) -> Self {
+    pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> Self {
         Self(span, message.into(), None)
     }
 
-    fn help(mut self, help: impl Into<String>) -> Self {
+    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
         self.2 = Some(help.into());
         self
     }
 }
 
 /// One entry and its file.
-struct Entry<'a> {
-    text: &'a [u8],
-    tokens: &'a [Token],
+pub(super) struct Entry<'a> {
+    pub(super) text: &'a [u8],
+    pub(super) tokens: &'a [Token],
     file: usize,
     indented: bool,
+    /// Where to point at, when the text is not the file's but made by $GENERATE.
+    made_at: Option<Range<usize>>,
 }
 
 impl Entry<'_> {
-    fn span(&self, index: usize) -> Range<usize> {
+    pub(super) fn span(&self, index: usize) -> Range<usize> {
+        if let Some(span) = &self.made_at {
+            return span.clone();
+        }
         match self.tokens.get(index).or(self.tokens.last()) {
             Some(token) if index < self.tokens.len() => token.start..token.end,
             Some(last) => last.end..last.end,
@@ -139,13 +145,13 @@ impl Entry<'_> {
         }
     }
 
-    fn word(&self, index: usize) -> Option<&[u8]> {
+    pub(super) fn word(&self, index: usize) -> Option<&[u8]> {
         self.tokens
             .get(index)
             .map(|token| &self.text[token.start..token.end])
     }
 
-    fn show(&self, index: usize) -> String {
+    pub(super) fn show(&self, index: usize) -> String {
         self.word(index)
             .map(|word| String::from_utf8_lossy(word).into_owned())
             .unwrap_or_default()
@@ -206,6 +212,7 @@ impl Reader<'_> {
                         tokens: &tokens,
                         file,
                         indented,
+                        made_at: None,
                     },
                     &mut state,
                     depth,
@@ -234,9 +241,11 @@ impl Reader<'_> {
                 entry.end(2)
             }
             Some(b"$INCLUDE") => self.include(entry, state, depth),
+            Some(b"$GENERATE") => self.generate(entry, state),
             Some(_) => {
                 let message = format!("unknown directive `{}`", entry.show(0));
-                Err(Wrong::new(entry.span(0), message).help("there are $ORIGIN, $TTL and $INCLUDE"))
+                Err(Wrong::new(entry.span(0), message)
+                    .help("there are $ORIGIN, $TTL, $INCLUDE and $GENERATE"))
             }
         }
     }
@@ -268,6 +277,31 @@ impl Reader<'_> {
         let text = std::fs::read(&path)
             .map_err(|error| Wrong::new(entry.span(1), format!("cannot read {}: {error}", path.display())))?;
         self.file(&path, text, inner, depth + 1);
+        Ok(())
+    }
+
+    /// `$GENERATE RANGE OWNER [TTL] [CLASS] TYPE RDATA`: a record for each number of the range.
+    fn generate(&mut self, entry: &Entry<'_>, state: &mut State) -> Result<(), Wrong> {
+        let made = generate::Template::new(entry)?;
+        let (mut text, mut tokens) = (Vec::new(), Vec::new());
+        for number in made.numbers() {
+            text.clear();
+            made.line(number, &mut text)?;
+            if let Some(Err(error)) = Lexer::new(&text).next_entry(&mut tokens) {
+                return Err(Wrong::new(entry.span(0), error.message));
+            }
+            let one = Entry {
+                text: &text,
+                tokens: &tokens,
+                file: entry.file,
+                indented: false,
+                made_at: Some(entry.span(0)),
+            };
+            self.record(&one, state).map_err(|Wrong(span, message, help)| {
+                let line = String::from_utf8_lossy(&text);
+                Wrong(span, format!("{message}, in `{line}`"), help)
+            })?;
+        }
         Ok(())
     }
 
@@ -366,10 +400,13 @@ fn fields(entry: &Entry<'_>, mut index: usize) -> Result<(Option<u32>, Rtype, us
 }
 
 fn rtype(entry: &Entry<'_>, index: usize) -> Result<Rtype, Wrong> {
-    let word = entry.show(index);
+    let mut word = entry.show(index);
+    if word.eq_ignore_ascii_case("NSAP-PTR") {
+        word.remove(4);
+    }
     match word.parse::<Rtype>() {
-        // RFC 6895 section 3.1: 128 to 255 and OPT are no data types; 0 is reserved.
-        Ok(rtype) if matches!(rtype.to_int(), 0 | 41 | 128..=255) => Err(Wrong::new(
+        // RFC 6895 section 3.1: 128 to 255 and OPT are no data types; 0 and 65535 are reserved.
+        Ok(rtype) if matches!(rtype.to_int(), 0 | 41 | 128..=255 | 65535) => Err(Wrong::new(
             entry.span(index),
             format!("{word} is no type that a zone can hold"),
         )),

@@ -1,9 +1,10 @@
 //! Zone files (RFC 1035 section 5) to record sets. Called by `config::load`, once a `[[zone]]`.
 //!
 //! `lexer` cuts the text, `rdata` parses RDATA by the `domain` crate, `master` reads entries and
-//! directives, `sets` groups records, `check` knows what a zone may not be.
+//! directives, `generate` is $GENERATE, `sets` groups records, `check` knows what a zone may not be.
 
 mod check;
+mod generate;
 mod lexer;
 mod master;
 mod rdata;

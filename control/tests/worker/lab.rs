@@ -128,6 +128,7 @@ pub(crate) fn example(net: u8) -> Config {
         spread: Spread::RoundRobin,
         when_all_down: AllDown::LastGood,
         members: vec![member(1, 0), member(2, 0), member(11, 1), member(12, 1)],
+        cnames: vec![],
         preference: vec![],
         check: None,
     }];

@@ -35,13 +35,14 @@ pub struct Entry {
     pub rtype: u16,
     /// RCODE of the answer.
     pub rcode: u8,
-    /// [`Entry::REFERRAL`], [`Entry::SERVICE`] and [`Entry::DNAME`].
+    /// [`Entry::REFERRAL`], [`Entry::SERVICE`], [`Entry::DNAME`] and [`Entry::CNAMES`].
     pub flags: u8,
     /// Blob in `Answers`.
     pub blob: u32,
     /// With [`Entry::SERVICE`]: the service whose addresses are appended to the blob's answers.
     pub service: u32,
-    /// With [`Entry::SERVICE`]: offset in the blob's data of the owner name of the appended records.
+    /// With [`Entry::SERVICE`]: offset in the blob's data of the owner name of the appended records; of an empty blob
+    /// they are the question's.
     pub owner: u16,
     pad: u16,
 }
@@ -55,6 +56,11 @@ impl Entry {
     pub const SERVICE: u8 = 2;
     /// The blob is a DNAME record above the name: the answer goes on at the name that it makes.
     pub const DNAME: u8 = 4;
+    /// With [`Entry::SERVICE`]: names are among the service's members, so a CNAME may follow.
+    pub const CNAMES: u8 = 8;
+    /// Not a type but the answer when a service gives nothing; where there is none, that is [`Entry::DEFAULT`]. The
+    /// number is reserved (RFC 6895 section 3.1).
+    pub const NOTHING: u16 = u16::MAX;
 
     /// A static record set.
     pub fn fixed(rtype: u16, rcode: u8, blob: u32) -> Self {

@@ -8,6 +8,7 @@
 use super::NONE;
 use crate::arch;
 use crate::mmap::Table;
+use crate::wire::dns::rtype;
 use crate::zeroable;
 use std::sync::Arc;
 
@@ -46,7 +47,12 @@ zeroable!(Pool {
     answers,
     flags
 });
-zeroable!(Service { policy, v4, v6 });
+zeroable!(Service {
+    policy,
+    v4,
+    v6,
+    decides
+});
 
 const _: () = assert!(size_of::<Cell>() == 32 && size_of::<Group>() == 16 && size_of::<Pool>() == 32);
 
@@ -187,6 +193,9 @@ pub struct Service {
     pub v4: u32,
     /// Pool of IPv6 members, or [`NONE`].
     pub v6: u32,
+    /// Pool whose draw decides between addresses and names, of both; [`NONE`] without names. Its records are among the A
+    /// records, those of names as [`record_cname`] makes them.
+    pub decides: u32,
 }
 
 /// A pre-encoded A record, owned by a pointer to the question (RFC 1035 section 4.1.4).
@@ -262,9 +271,13 @@ impl Plans {
 
 /// The pre-encoded A record of a member.
 pub fn record_a(ttl: u32, address: [u8; 4]) -> RecordA {
-    let [t0, t1, t2, t3] = ttl.to_be_bytes();
-    let [a, b, c, d] = address;
-    [0xc0, 12, 0, 1, 0, 1, t0, t1, t2, t3, 0, 4, a, b, c, d]
+    record_a_of(rtype::A, ttl, address)
+}
+
+fn record_a_of(rtype: u16, ttl: u32, rdata: [u8; 4]) -> RecordA {
+    let ([r0, r1], [t0, t1, t2, t3]) = (rtype.to_be_bytes(), ttl.to_be_bytes());
+    let [a, b, c, d] = rdata;
+    [0xc0, 12, r0, r1, 0, 1, t0, t1, t2, t3, 0, 4, a, b, c, d]
 }
 
 /// The pre-encoded AAAA record of a member.
@@ -275,6 +288,18 @@ pub fn record_aaaa(ttl: u32, address: [u8; 16]) -> RecordAaaa {
     head.copy_from_slice(&[0xc0, 12, 0, 28, 0, 1, t0, t1, t2, t3, 0, 16]);
     tail.copy_from_slice(&address);
     out
+}
+
+/// What stands for a member that is a name, in the place of its address record: the blob of its CNAME record. Only in
+/// pools that decide (see [`Service::decides`]).
+pub fn record_cname(blob: u32) -> RecordA {
+    record_a_of(rtype::CNAME, 0, blob.to_be_bytes())
+}
+
+/// The blob of a member that is a name.
+pub fn cname_of(record: &RecordA) -> Option<u32> {
+    let [_, _, t0, t1, .., a, b, c, d] = *record;
+    (u16::from_be_bytes([t0, t1]) == rtype::CNAME).then_some(u32::from_be_bytes([a, b, c, d]))
 }
 
 #[cfg(test)]

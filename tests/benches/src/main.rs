@@ -7,6 +7,7 @@ mod generator;
 mod growth;
 mod health;
 mod instructions;
+mod load;
 mod queries;
 mod reload;
 mod replay;
@@ -33,7 +34,7 @@ struct Args {
     /// Fewer pairs and smaller tables: minutes instead of a quarter of an hour.
     #[arg(long)]
     quick: bool,
-    /// Which groups (default: all): instructions, replay, wires, growth, health, reload, generator. Or `profile KIND`: where the instructions of a kind go.
+    /// Which groups (default: all): instructions, replay, wires, growth, health, load, reload, generator. Or `profile KIND`: where the instructions of a kind go.
     names: Vec<String>,
 }
 
@@ -52,6 +53,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("wires", Group::Ports(wires::bench)),
     ("growth", Group::Ports(growth::bench)),
     ("health", Group::Plain(health::bench)),
+    ("load", Group::Plain(load::bench)),
     ("reload", Group::Plain(reload::bench)),
     ("generator", Group::Plain(generator::bench)),
 ];

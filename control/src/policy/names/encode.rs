@@ -3,7 +3,7 @@
 
 use super::chain::{Chain, End};
 use super::world::{Owner, Place, World};
-use super::{Compiled, lowered, put_negative, put_set, wildcard_of};
+use super::{Compiled, ServiceName, lowered, put_negative, put_set, wildcard_of};
 use crate::config::model::Rrset;
 use anyhow::{Context, Result};
 use dataplane::tables;
@@ -102,6 +102,14 @@ impl<'w, 'a> Encoder<'w, 'a> {
             };
             entries.push(Entry::fixed(set.rtype, rcode::NOERROR, blob));
         }
+        if let Some(service) = owner.service.filter(|s| s.cnames) {
+            let empty = self.add(&BlobBuilder::new(name))?;
+            for rtype in [rtype::A, rtype::AAAA, Entry::DEFAULT] {
+                entries.push(chosen(rtype, empty, service, 0));
+            }
+            let negative = self.negative(owner.zone);
+            entries.push(Entry::fixed(Entry::NOTHING, rcode::NOERROR, negative));
+        }
         if let Some(place) = self.world.parent_side(name) {
             let ds = match place {
                 Place::ParentSide(zone, set) => Some(self.ds(name, zone, set)?),
@@ -187,13 +195,16 @@ impl<'w, 'a> Encoder<'w, 'a> {
         let own = self.add(&chain.blob)?;
         let first = Entry::fixed(rtype::CNAME, rcode::NOERROR, own);
         let end = chain.follow(self.world, name, false)?;
-        let mut entries = Vec::new();
+        let (mut entries, mut default) = (Vec::new(), None);
         if let End::At(Place::At(_, owner)) = &end {
             if let Some(service) = owner.service {
                 let blob = self.add(&chain.blob)?;
                 for rtype in [rtype::A, rtype::AAAA] {
-                    let entry = Entry::fixed(rtype, rcode::NOERROR, blob);
-                    entries.push(entry.with_service(service.service, chain.target_at));
+                    entries.push(chosen(rtype, blob, service, chain.target_at));
+                }
+                if service.cnames {
+                    // Instead of the default below, which is what remains when nothing is chosen.
+                    default = Some(chosen(Entry::DEFAULT, blob, service, chain.target_at));
                 }
             }
             for set in &owner.sets {
@@ -210,7 +221,12 @@ impl<'w, 'a> Encoder<'w, 'a> {
             entries.retain(|e| e.rtype != rtype::DS);
             entries.push(self.at_end(&chain, &end, rtype::DS)?);
         }
-        entries.push(self.at_end(&chain, &end, Entry::DEFAULT)?);
+        let mut rest = self.at_end(&chain, &end, Entry::DEFAULT)?;
+        if let Some(default) = default {
+            entries.push(default);
+            rest.rtype = Entry::NOTHING;
+        }
+        entries.push(rest);
         entries.insert(usize::from(!entries.is_empty()), first);
         Ok(entries)
     }
@@ -254,6 +270,15 @@ impl<'w, 'a> Encoder<'w, 'a> {
             None => put_negative(blob, &self.world.zones[zone]),
         }
     }
+}
+
+/// An entry whose answer a service chooses, behind a chain.
+fn chosen(rtype: u16, blob: u32, service: ServiceName, owner: u16) -> Entry {
+    let mut entry = Entry::fixed(rtype, rcode::NOERROR, blob).with_service(service.service, owner);
+    if service.cnames {
+        entry.flags |= Entry::CNAMES;
+    }
+    entry
 }
 
 /// A name as text, for messages.

@@ -87,6 +87,7 @@ fn data() -> impl Strategy<Value = Data> {
         2 => some_name(2).prop_map(Data::Ns),
         5 => some_name(2).prop_map(Data::Cname),
         3 => some_name(2).prop_map(Data::Dname),
+        2 => some_name(2).prop_map(Data::Given),
         1 => (0u8..4).prop_map(Data::Ds),
         2 => (0u8..3, 0u8..3).prop_filter("a service has members", |(a, b)| a + b > 0)
             .prop_map(|(a, b)| Data::Service(a, b)),

@@ -35,6 +35,8 @@ enum Data {
     Ds(u8),
     /// IPv4 and IPv6 members.
     Service(u8, u8),
+    /// A service that hands out a name.
+    Given(String),
 }
 
 /// Owner names with their data, all zones together; a name belongs to the deepest zone.
@@ -93,10 +95,10 @@ impl World {
             let there = world.names.entry(owner.clone()).or_default();
             let ns = there.iter().any(|d| matches!(d, Data::Ns(_)));
             let dname = there.iter().any(|d| matches!(d, Data::Dname(_)));
-            let alone = |d: &Data| matches!(d, Data::Cname(_) | Data::Service(..));
+            let alone = |d: &Data| matches!(d, Data::Cname(_) | Data::Service(..) | Data::Given(_));
             let allowed = match data {
                 // A CNAME stands alone and not at an apex; addresses of a service are chosen, not written.
-                Data::Cname(_) => there.is_empty() && owner != apex,
+                Data::Cname(_) | Data::Given(_) => there.is_empty() && owner != apex,
                 Data::Service(..) => there.is_empty(),
                 Data::Ns(_) => {
                     owner != apex && !owner.starts_with("*.") && !dname && !there.iter().any(alone)
@@ -114,7 +116,7 @@ impl World {
         let ended: Vec<String> = world.names.keys().filter(ended).cloned().collect();
         for name in ended {
             if let Some(data) = world.names.get_mut(&name) {
-                data.retain(|d| !matches!(d, Data::Service(..)));
+                data.retain(|d| !matches!(d, Data::Service(..) | Data::Given(_)));
             }
         }
         world.names.retain(|_, data| !data.is_empty());
@@ -275,7 +277,11 @@ impl World {
         }];
         for (owner, data) in &self.names {
             for d in data {
-                let Data::Service(v4, v6) = *d else { continue };
+                let (v4, v6, given) = match d {
+                    Data::Service(v4, v6) => (*v4, *v6, None),
+                    Data::Given(to) => (0, 0, Some(to)),
+                    _ => continue,
+                };
                 let v4 = (0..v4).map(|n| IpAddr::from([198, 51, 100, n]));
                 let v6 = (0..v6).map(|n| IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, u16::from(n) + 1]));
                 config.services.push(Service {
@@ -292,6 +298,14 @@ impl World {
                             site: 0,
                             weight: 1,
                         })
+                        .collect(),
+                    cnames: given
+                        .map(|to| CnameMember {
+                            name: name(to),
+                            site: 0,
+                            weight: 1,
+                        })
+                        .into_iter()
                         .collect(),
                     preference: vec![],
                     check: None,
@@ -442,6 +456,15 @@ impl World {
                 }
                 owner = to;
                 continue;
+            }
+            let given = self.names.get(&node).into_iter().flatten().find_map(|d| match d {
+                Data::Given(to) => Some(to),
+                _ => None,
+            });
+            if let Some(to) = given {
+                // A choice is not followed.
+                reply.answer.insert(record(&owner, 30, &format!("CNAME {to}")));
+                return reply;
             }
             let records = self.records(&node, &owner, qtype);
             if records.is_empty() {

@@ -183,6 +183,12 @@ impl Engine {
             if chosen.addresses {
                 return end;
             }
+        } else if let Some(entry) = entry.filter(|e| e.flags & Entry::CNAMES != 0) {
+            let chosen = self.service_with_cnames(snapshot, q, reply, entry.service, name.pointer(), trace);
+            end.scope = chosen.scope;
+            if chosen.addresses {
+                return end;
+            }
         } else if let Some(entry) = entry {
             return reply.at_end(snapshot, entry.blob, name, end);
         }

@@ -6,6 +6,7 @@
 //! cache misses overlap; control's DNS over TCP and `windrose explain` call the same for one query.
 
 mod choose;
+mod cnames;
 mod dname;
 mod parse;
 mod stage;
@@ -249,8 +250,8 @@ impl Engine {
         }
     }
 
-    /// A CNAME chain that ends at a service: the chain, then the service's addresses; without any, the node's
-    /// default, which is the chain and the SOA of the zone where it ends.
+    /// A CNAME chain that ends at a service: the chain, then the service's addresses; without any, the chain and the SOA
+    /// of the zone where it ends. Also a service's own name, if it chooses among names: an empty chain.
     #[inline(never)]
     #[allow(clippy::too_many_arguments, reason = "as its neighbours")]
     fn through_cname<const N: usize, T: Trace>(
@@ -268,9 +269,16 @@ impl Engine {
         let Some(blob) = snapshot.answers.blob(entry.blob) else {
             return reply.finish(rcode::SERVFAIL as u16, 0, None, Counter::DnsServfail);
         };
-        let owner = reply.owner(entry.owner);
+        let owner = match blob.head.is_empty() {
+            true => 0xc00c,
+            false => reply.owner(entry.owner),
+        };
         reply.blob(&blob);
-        let chosen = self.service(snapshot, q, &mut reply, entry.service, owner, trace);
+        let chosen = if entry.flags & Entry::CNAMES != 0 {
+            self.service_with_cnames(snapshot, q, &mut reply, entry.service, owner, trace)
+        } else {
+            self.service(snapshot, q, &mut reply, entry.service, owner, trace)
+        };
         if chosen.addresses || reply.is_truncated() {
             return reply.finish(
                 rcode::NOERROR as u16,
@@ -279,7 +287,7 @@ impl Engine {
                 Counter::DnsAnswer,
             );
         }
-        match snapshot.names.entry(node, Entry::DEFAULT) {
+        match snapshot.names.entry(node, Entry::NOTHING) {
             Some(none) => fixed_in_scope(snapshot, q, buffer, transport, none, chosen.scope),
             None => error(snapshot, q, buffer, transport, rcode::SERVFAIL as u16),
         }
@@ -305,6 +313,7 @@ impl Engine {
             policy: policy_index,
             v4,
             v6,
+            ..
         }) = plans.service(service)
         else {
             return choice;

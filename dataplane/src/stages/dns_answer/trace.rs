@@ -61,6 +61,11 @@ pub enum Event {
         /// Index in the records of its family.
         member: u32,
     },
+    /// A member that is a name was drawn.
+    DrawnName {
+        /// Index in the A records.
+        member: u32,
+    },
     /// The scope of the answer, bits, in reply to a client subnet.
     Scope(u8),
 }

@@ -1,6 +1,10 @@
-//! RDATA from presentation format to uncompressed wire form. The types are the `domain` crate's; what is
-//! here feeds it our tokens ([`Tokens`]) and remembers which one was read when something is wrong.
-//! Called by `master`, once a record.
+//! RDATA from presentation format to uncompressed wire form. Most types are the `domain` crate's; what is
+//! here feeds it our tokens ([`Tokens`]) and remembers which one was read when something is wrong. The other types of
+//! IANA's registry are rows of `fields`; `svcb` is its own. Called by `master`, once a record.
+
+mod fields;
+mod loc;
+mod svcb;
 
 use super::lexer::{Token, octets};
 use crate::config::model::Name;
@@ -13,6 +17,7 @@ use domain::base::scan::{ConvertSymbols, EntrySymbol, Scanner, ScannerError, Sym
 use domain::dep::octseq::Parser;
 use domain::dep::octseq::str::Str;
 use domain::rdata::ZoneRecordData;
+use domain::utils::base64;
 use std::fmt;
 
 /// Longest name in wire form (RFC 1035 section 2.3.4).
@@ -121,11 +126,16 @@ pub(crate) fn parse(
         origin,
         read: 0,
     };
-    let result = match rtype {
-        Rtype::SOA => soa(&mut scanner, wire),
-        _ => ZoneRecordData::scan(rtype, &mut scanner)
-            .and_then(|data| data.compose_rdata(wire).map_err(|_| ScanError("too long")))
-            .and_then(|()| check_generic(rtype, text, tokens, wire)),
+    let generic = tokens.first();
+    let generic = generic.is_some_and(|t| !t.quoted && &text[t.start..t.end] == b"\\#");
+    let result = match (rtype, fields::of(rtype)) {
+        _ if generic => scan(rtype, &mut scanner, wire).and_then(|()| check_generic(rtype, wire)),
+        (Rtype::SOA, _) => soa(&mut scanner, wire),
+        (Rtype::SVCB | Rtype::HTTPS, _) => svcb::parse(&mut scanner, wire),
+        (_, Some(row)) => row
+            .iter()
+            .try_for_each(|field| fields::parse(*field, &mut scanner, wire)),
+        _ => scan(rtype, &mut scanner, wire),
     };
     // What was read last is what was wrong, unless the record just ended.
     let missing = matches!(&result, Err(error) if error.0 == ScanError::end_of_entry().0);
@@ -163,19 +173,38 @@ fn soa(scanner: &mut Tokens<'_>, wire: &mut Vec<u8>) -> Result<(), ScanError> {
     Ok(())
 }
 
+/// A type of the `domain` crate, or any in the generic form.
+fn scan(rtype: Rtype, scanner: &mut Tokens<'_>, wire: &mut Vec<u8>) -> Result<(), ScanError> {
+    let data = ZoneRecordData::scan(rtype, scanner).map_err(|error| match error.0 {
+        // Of the `domain` crate, for types without a parser.
+        "unknown record type with concrete data" => {
+            ScanError("data of this type is written `\\# LENGTH HEX` (RFC 3597 section 5)")
+        }
+        _ => error,
+    })?;
+    data.compose_rdata(wire).map_err(|_| ScanError("too long"))
+}
+
 /// RFC 3597 section 5: a known type in the generic form must still be well-formed.
-fn check_generic(rtype: Rtype, text: &[u8], tokens: &[Token], wire: &[u8]) -> Result<(), ScanError> {
-    if !tokens
-        .first()
-        .is_some_and(|t| !t.quoted && &text[t.start..t.end] == b"\\#")
-    {
-        return Ok(());
+fn check_generic(rtype: Rtype, wire: &[u8]) -> Result<(), ScanError> {
+    const WRONG: ScanError = ScanError("the octets are not RDATA of this type");
+    if matches!(rtype, Rtype::SVCB | Rtype::HTTPS) {
+        return svcb::check(wire);
+    }
+    if let Some(row) = fields::of(rtype) {
+        return fields::check(row, wire).then_some(()).ok_or(WRONG);
     }
     let mut parser = Parser::from_ref(wire);
     match ZoneRecordData::<&[u8], ParsedName<&[u8]>>::parse_rdata(rtype, &mut parser) {
         Ok(_) if parser.remaining() == 0 => Ok(()),
-        _ => Err(ScanError("the octets are not RDATA of this type")),
+        _ => Err(WRONG),
     }
+}
+
+/// Base 64 in one token.
+fn base64_text(text: &[u8]) -> Result<Vec<u8>, ScanError> {
+    let text = std::str::from_utf8(text).map_err(|_| ScanError("not base 64"))?;
+    base64::decode(text).map_err(|_| ScanError("not base 64"))
 }
 
 impl Tokens<'_> {
