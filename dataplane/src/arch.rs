@@ -191,6 +191,109 @@ pub fn prefetch_entry<T>(table: &[T], index: usize) {
     prefetch_read(table.as_ptr().wrapping_add(index));
 }
 
+/// Work whose code is made twice: for the processors that the build is for, and for newer ones.
+pub trait Kernel {
+    /// What it gives.
+    type Output;
+    /// Does it. To be inlined always, with all that it calls and that is to profit.
+    fn run(self) -> Self::Output;
+}
+
+/// Which instructions this processor has beyond those that the build is for. Found once, when a worker starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Isa {
+    /// Those of x86-64-v3 that compilers make use of: AVX2, BMI1, BMI2, LZCNT, MOVBE.
+    v3: bool,
+}
+
+impl Isa {
+    /// What this processor has.
+    pub fn detect() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        let v3 = std::arch::is_x86_feature_detected!("avx2")
+            && std::arch::is_x86_feature_detected!("bmi1")
+            && std::arch::is_x86_feature_detected!("bmi2")
+            && std::arch::is_x86_feature_detected!("lzcnt")
+            && std::arch::is_x86_feature_detected!("movbe");
+        #[cfg(not(target_arch = "x86_64"))]
+        let v3 = false;
+        Self { v3 }
+    }
+
+    /// What every processor has that the build is for.
+    pub const BASE: Self = Self { v3: false };
+
+    /// Its name among the levels of the x86-64 psABI, or "base".
+    pub fn name(self) -> &'static str {
+        if self.v3 { "x86-64-v3" } else { "base" }
+    }
+
+    /// Runs the kernel as made for these instructions.
+    #[inline(always)]
+    pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        #[cfg(target_arch = "x86_64")]
+        if self.v3 {
+            // SAFETY: `detect` has seen each of the features on this processor.
+            return unsafe { run_v3(kernel) };
+        }
+        run_base(kernel)
+    }
+}
+
+#[inline(never)]
+fn run_base<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,movbe")]
+fn run_v3<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run()
+}
+
+/// Which bytes of a block are zero: bit i for byte i.
+#[inline(always)]
+pub fn zero_bytes(block: &[u8; 32]) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE2 is part of every x86_64 processor; the loads are unaligned ones inside the block.
+    unsafe {
+        use core::arch::x86_64::{_mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8, _mm_setzero_si128};
+        let half = |at: usize| {
+            let bytes = _mm_loadu_si128(block.as_ptr().add(at).cast());
+            _mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_setzero_si128())) as u32
+        };
+        half(0) | half(16) << 16
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    block
+        .iter()
+        .enumerate()
+        .fold(0, |bits, (i, &byte)| bits | u32::from(byte == 0) << i)
+}
+
+/// Which of four words equal `value`: bit i for word i.
+#[inline(always)]
+pub fn equal_words(words: &[u32; 4], value: u32) -> u32 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE2 is part of every x86_64 processor; the load is an unaligned one of the whole array.
+    unsafe {
+        use core::arch::x86_64::{
+            _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_loadu_si128, _mm_movemask_ps, _mm_set1_epi32,
+        };
+        let equal = _mm_cmpeq_epi32(
+            _mm_loadu_si128(words.as_ptr().cast()),
+            _mm_set1_epi32(value as i32),
+        );
+        _mm_movemask_ps(_mm_castsi128_ps(equal)) as u32
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    words
+        .iter()
+        .enumerate()
+        .fold(0, |bits, (i, &word)| bits | u32::from(word == value) << i)
+}
+
 /// Tells the processor that this is a polling loop.
 #[inline(always)]
 pub fn pause() {
@@ -235,6 +338,26 @@ mod tests {
             inner.mul_f64(0.99) < measured && measured < outer.mul_f64(1.01),
             "{inner:?} {measured:?} {outer:?}"
         );
+    }
+
+    #[test]
+    fn zero_bytes_are_found_where_they_are() {
+        let mut block = [0x80u8; 32];
+        assert_eq!(zero_bytes(&block), 0);
+        for at in [0, 7, 15, 16, 31] {
+            block[at] = 0;
+        }
+        block[8] = 1;
+        assert_eq!(zero_bytes(&block), 1 | 1 << 7 | 1 << 15 | 1 << 16 | 1 << 31);
+        assert_eq!(zero_bytes(&[0; 32]), u32::MAX);
+    }
+
+    #[test]
+    fn equal_words_are_found_where_they_are() {
+        let words = [7, u32::MAX, 0, 7];
+        assert_eq!(equal_words(&words, 7), 0b1001);
+        assert_eq!(equal_words(&words, u32::MAX), 0b0010);
+        assert_eq!(equal_words(&words, 8), 0);
     }
 
     #[test]

@@ -4,14 +4,14 @@
 //! their state, and its end of the link. Every received packet gets exactly one verdict here, and every
 //! verdict is counted here.
 
-use crate::arch::{self, TickRate, Ticks};
+use crate::arch::{self, Isa, Kernel, TickRate, Ticks};
 use crate::counters::{Counter, Counters, Published};
 use crate::io::{BURST_MAX, Buffer, Burst, QueuePair, Shape};
 use crate::link::{WORDS_PER_TURN, WorkerLink};
-use crate::stages::classify::classify;
-use crate::stages::dns_answer::{self, DnsAnswer};
+use crate::stages::classify::{self, LastAddress, PortView, classify};
+use crate::stages::dns_answer::{DnsAnswer, Located};
 use crate::stages::neighbour::{Neighbour, RateLimit};
-use crate::stages::{Family, Lane, Layers, Verdict, punt, reply};
+use crate::stages::{Lane, Layers, Verdict, punt, reply};
 use crate::tables::Snapshot;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +48,8 @@ pub struct WorkerConfig {
 pub struct Worker<Q: QueuePair> {
     ports: Vec<Q>,
     received: Burst<Q::Buf>,
+    /// What the stages keep of each packet of the burst.
+    packets: Box<[Packet; BURST_MAX]>,
     /// What goes out of each port at the end of the burst.
     outgoing: Vec<Burst<Q::Buf>>,
     link: WorkerLink<Snapshot>,
@@ -56,35 +58,40 @@ pub struct Worker<Q: QueuePair> {
     counters: Counters,
     published: Arc<Published>,
     idle: Idle,
+    isa: Isa,
     last_turn: Option<Ticks>,
 }
 
-/// A packet's place in the burst while stages work on it.
+/// A packet of the burst while stages work on it.
 #[derive(Clone, Copy)]
 struct Packet {
-    layers: Layers,
+    state: State,
+    /// Set by the last stage that sees it, when its frame is ready to leave if it does.
     verdict: Verdict,
-    /// Length of the frame when it leaves, bytes.
-    len: usize,
-    /// Whether the port is asked for its checksums.
-    offload: bool,
-    /// Whether it is on the lane of `dns_answer`.
-    query: bool,
+    layers: Layers,
+    located: Located,
 }
 
-impl Packet {
-    const NONE: Self = Self {
-        layers: Layers {
-            family: Family::V4,
-            l3: 0,
-            l4: 0,
-            end: 0,
-        },
-        verdict: Verdict::Drop(Counter::DropNoSnapshot),
-        len: 0,
-        offload: false,
-        query: false,
-    };
+/// What a packet is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// On the lane of `dns_answer`, and plain.
+    Plain,
+    /// On the lane of `dns_answer`.
+    Query,
+    /// On no lane any more.
+    Done,
+}
+
+impl Default for Packet {
+    fn default() -> Self {
+        Self {
+            state: State::Done,
+            verdict: Verdict::Drop(Counter::DropNoSnapshot),
+            layers: Layers::default(),
+            located: Located::default(),
+        }
+    }
 }
 
 impl<Q: QueuePair> Worker<Q> {
@@ -100,6 +107,7 @@ impl<Q: QueuePair> Worker<Q> {
         Self {
             ports,
             received: Burst::default(),
+            packets: Box::new([Packet::default(); BURST_MAX]),
             outgoing,
             link,
             dns_answer: DnsAnswer::new(config.seed),
@@ -107,6 +115,7 @@ impl<Q: QueuePair> Worker<Q> {
             counters: Counters::default(),
             published,
             idle: config.idle,
+            isa: Isa::detect(),
             last_turn: None,
         }
     }
@@ -164,34 +173,62 @@ impl<Q: QueuePair> Worker<Q> {
     }
 
     /// One burst from one port: classify, stages, verdicts, transmit.
-    #[inline]
+    #[inline(always)]
     fn burst(&mut self, port: usize, now: Ticks) {
-        let mut packets = [Packet::NONE; BURST_MAX];
-        self.counters.add(Counter::Received, self.received.len() as u64);
+        let count = self.received.len();
+        self.counters.add(Counter::Received, count as u64);
+        let mut replied = 0;
         if let Some(snapshot) = self.link.tables.current()
+            && let Some(view) = snapshot.ports.get(port)
             && let Some(queues) = self.ports.get(port)
         {
-            let offload = queues.checksum_offload();
             let stages = Stages {
+                isa: self.isa,
                 port,
                 now,
                 snapshot,
-                offload,
+                view,
+                offload: queues.checksum_offload(),
                 dns_answer: &mut self.dns_answer,
                 neighbour: &mut self.neighbour,
                 punts: &mut self.link.punts,
                 counters: &mut self.counters,
             };
-            stages.run(self.received.as_mut_slice(), &mut packets);
+            replied = stages.run(self.received.as_mut_slice(), &mut self.packets);
+        } else {
+            for packet in self.packets.iter_mut() {
+                packet.verdict = Verdict::Drop(Counter::DropNoSnapshot);
+            }
         }
-        self.dispose(port, &packets);
+        if replied == count {
+            self.reply_all(port);
+        } else {
+            self.dispose(port);
+        }
+    }
+
+    /// Sends the whole burst back where it came from: the usual case.
+    #[inline(always)]
+    fn reply_all(&mut self, port: usize) {
+        let Some(queues) = self.ports.get_mut(port) else {
+            return;
+        };
+        let sent = queues.tx(&mut self.received);
+        let refused = self.received.len();
+        self.counters.add(Counter::Replied, sent as u64);
+        self.counters.add(Counter::Transmitted, sent as u64);
+        if refused > 0 {
+            self.counters.add(Counter::DropTxFull, refused as u64);
+            self.received.clear();
+        }
     }
 
     /// Sends each packet of the burst where its verdict says, and counts what became of it.
-    #[inline]
-    fn dispose(&mut self, port: usize, packets: &[Packet; BURST_MAX]) {
-        for (mut buffer, packet) in self.received.drain().zip(packets) {
-            let out = match packet.verdict {
+    #[inline(never)]
+    fn dispose(&mut self, port: usize) {
+        for (buffer, packet) in self.received.drain().zip(self.packets.iter()) {
+            let verdict = packet.verdict;
+            let out = match verdict {
                 Verdict::Reply => port,
                 Verdict::Forward(out) => out as usize,
                 Verdict::Punt => {
@@ -207,11 +244,7 @@ impl<Q: QueuePair> Worker<Q> {
                     continue;
                 }
             };
-            buffer.set_len(packet.len);
-            if packet.offload {
-                buffer.request_checksum(reply::checksum_offload(&packet.layers));
-            }
-            let replied = packet.verdict == Verdict::Reply;
+            let replied = verdict == Verdict::Reply;
             self.counters.bump(if replied {
                 Counter::Replied
             } else {
@@ -222,12 +255,11 @@ impl<Q: QueuePair> Worker<Q> {
                 let _ = outgoing.push(buffer);
             }
         }
-        self.transmit(port, packets);
+        self.transmit(port);
     }
 
     /// Transmits what waits; what a port refuses turns its verdict into a drop.
-    #[inline]
-    fn transmit(&mut self, port: usize, packets: &[Packet; BURST_MAX]) {
+    fn transmit(&mut self, port: usize) {
         for (out, (queues, outgoing)) in self.ports.iter_mut().zip(&mut self.outgoing).enumerate() {
             if outgoing.is_empty() {
                 continue;
@@ -237,16 +269,18 @@ impl<Q: QueuePair> Worker<Q> {
             let refused = outgoing.len();
             if refused > 0 {
                 // Which of them were replies: the last ones of the burst that went to this port.
-                let went_here = |p: &&Packet| match p.verdict {
+                let went_here = |v: &Verdict| match *v {
                     Verdict::Reply => out == port,
                     Verdict::Forward(to) => to as usize == out,
                     _ => false,
                 };
-                let replies = packets
+                let replies = self
+                    .packets
                     .iter()
+                    .map(|packet| packet.verdict)
                     .filter(went_here)
                     .skip(sent)
-                    .filter(|p| p.verdict == Verdict::Reply)
+                    .filter(|v| *v == Verdict::Reply)
                     .count() as u64;
                 self.counters.take_back(Counter::Replied, replies);
                 self.counters
@@ -318,9 +352,11 @@ impl<Q: QueuePair> Worker<Q> {
 
 /// What the stages of one burst work with: disjoint parts of the worker.
 struct Stages<'a> {
+    isa: Isa,
     port: usize,
     now: Ticks,
     snapshot: &'a Snapshot,
+    view: &'a PortView,
     offload: bool,
     dns_answer: &'a mut DnsAnswer,
     neighbour: &'a mut Neighbour,
@@ -329,67 +365,227 @@ struct Stages<'a> {
 }
 
 impl Stages<'_> {
-    /// Gives every packet its verdict. DNS goes in three passes over the burst, so that what one query has to
-    /// wait for from memory is fetched while the others are worked on.
-    #[inline]
-    fn run<B: Buffer>(self, buffers: &mut [B], packets: &mut [Packet; BURST_MAX]) {
-        let Some(view) = self.snapshot.ports.get(self.port) else {
-            return;
-        };
-        let (engine, located) = self.dns_answer.parts();
-        let mut queries = 0usize;
-        for ((buffer, packet), located) in buffers.iter_mut().zip(packets.iter_mut()).zip(located.iter_mut())
-        {
+    /// Gives every packet its verdict; returns how many are replies. DNS goes in four passes over the burst, so that
+    /// what one query has to wait for from memory is fetched while the others are worked on.
+    #[inline(always)]
+    fn run<B: Buffer>(mut self, buffers: &mut [B], packets: &mut [Packet; BURST_MAX]) -> usize {
+        let packets = packets.get_mut(..buffers.len()).unwrap_or(&mut []);
+        let isa = self.isa;
+        let replied = isa.run(Locate(&mut self, buffers, packets));
+        isa.run(Find(&self, packets));
+        isa.run(Choose(&mut self, packets));
+        replied
+            + match self.offload {
+                true => isa.run(Answer::<_, true>(&mut self, buffers, packets)),
+                false => isa.run(Answer::<_, false>(&mut self, buffers, packets)),
+            }
+    }
+
+    /// First pass: reads every packet. Returns how many are replies by now.
+    #[inline(always)]
+    fn locate<B: Buffer>(&mut self, buffers: &mut [B], packets: &mut [Packet]) -> usize {
+        let mut last = LastAddress::NONE;
+        let mut replied = 0;
+        let mut packets = packets.iter_mut();
+        for buffer in buffers {
+            let Some(packet) = packets.next() else { break };
             let (shape, len) = (buffer.shape(), buffer.len());
             let window = buffer.window();
-            let (layers, next) = match shape {
-                Shape::Whole => classify(window, len, shape, view),
-                Shape::MultiSegment => (Packet::NONE.layers, drop(Counter::DropMultiSegment)),
-                Shape::Oversized => (Packet::NONE.layers, drop(Counter::DropOversized)),
-            };
-            packet.layers = layers;
-            packet.verdict = match next {
-                Lane::DnsAnswer => {
-                    packet.query = true;
-                    queries += 1;
-                    dns_answer::locate(located, self.snapshot, window, &layers);
-                    continue;
-                }
-                Lane::Neighbour => {
-                    let (verdict, len) =
-                        self.neighbour
-                            .process(window, &layers, view, self.now, self.counters);
-                    packet.len = len;
-                    verdict
-                }
-                Lane::Punt => punt::punt(window, len, self.port as u8, self.punts),
-                Lane::Done(verdict) => verdict,
-            };
-        }
-        if queries == 0 {
-            return;
-        }
-        for (packet, located) in packets.iter().zip(located.iter_mut()) {
-            if packet.query {
-                engine.find(self.snapshot, located);
+            if let Some(end) = classify::plain(window, len, shape, self.view, &mut last) {
+                packet.state = State::Plain;
+                DnsAnswer::locate_plain(&mut packet.located, self.snapshot, window, end);
+            } else {
+                replied += self.otherwise(buffer, packet);
             }
         }
-        for ((buffer, packet), located) in buffers.iter_mut().zip(packets.iter_mut()).zip(located.iter_mut())
+        replied
+    }
+
+    /// Second pass: looks the queries up.
+    #[inline(always)]
+    fn find(&self, packets: &mut [Packet]) {
+        for packet in packets {
+            self.dns_answer.engine.find(self.snapshot, &mut packet.located);
+        }
+    }
+
+    /// Third pass: draws what services answer with.
+    #[inline(always)]
+    fn choose(&mut self, packets: &mut [Packet]) {
+        for packet in packets {
+            self.dns_answer.choose(&mut packet.located, self.snapshot);
+        }
+    }
+
+    /// Fourth pass: answers the queries. Returns how many got a reply.
+    #[inline(always)]
+    fn answer<B: Buffer, const OFFLOAD: bool>(&mut self, buffers: &mut [B], packets: &mut [Packet]) -> usize {
+        let (mut usual, mut query_bytes, mut reply_bytes, mut others) = (0, 0, 0, 0);
+        let mut packets = packets.iter_mut();
+        for buffer in buffers {
+            let Some(packet) = packets.next() else { break };
+            if packet.state == State::Plain
+                && let Some((len, frame)) =
+                    self.dns_answer
+                        .answer_plain::<OFFLOAD>(&packet.located, self.snapshot, buffer.window())
+            {
+                usual += 1;
+                query_bytes += packet.located.len();
+                reply_bytes += len;
+                buffer.set_len(frame);
+                if OFFLOAD {
+                    buffer.request_checksum(reply::checksum_offload(&Layers::plain(0)));
+                }
+                packet.verdict = Verdict::Reply;
+            } else if packet.state != State::Done {
+                others += self.isa.run(Rest::<B, OFFLOAD>(self, buffer, packet));
+            }
+        }
+        self.counters.add(Counter::DnsAnswer, usual as u64);
+        self.counters.add(Counter::DnsQueryBytes, query_bytes as u64);
+        self.counters.add(Counter::DnsReplyBytes, reply_bytes as u64);
+        usual + others
+    }
+
+    /// Fourth pass over a query whose answer is none of the usual ones; 1 if it got a reply.
+    #[inline(always)]
+    fn deny_or_answer<B: Buffer, const OFFLOAD: bool>(
+        &mut self,
+        buffer: &mut B,
+        packet: &mut Packet,
+    ) -> usize {
+        if packet.state == State::Plain
+            && let Some((len, frame)) =
+                self.dns_answer
+                    .deny_plain::<OFFLOAD>(&mut packet.located, self.snapshot, buffer.window())
         {
-            if packet.query {
-                let window = buffer.window();
-                let (verdict, len) = dns_answer::answer(
-                    engine,
-                    located,
-                    self.snapshot,
-                    window,
-                    &packet.layers,
-                    self.offload,
-                    self.counters,
-                );
-                (packet.verdict, packet.len, packet.offload) = (verdict, len, self.offload);
+            self.counters.bump(Counter::DnsNxdomain);
+            self.counters
+                .add(Counter::DnsQueryBytes, packet.located.len() as u64);
+            self.counters.add(Counter::DnsReplyBytes, len as u64);
+            buffer.set_len(frame);
+            if OFFLOAD {
+                buffer.request_checksum(reply::checksum_offload(&Layers::plain(0)));
+            }
+            packet.verdict = Verdict::Reply;
+            return 1;
+        }
+        self.answer_any(buffer, packet)
+    }
+
+    /// Fourth pass over any query, by every step; 1 if it got a reply.
+    #[inline(never)]
+    fn answer_any<B: Buffer>(&mut self, buffer: &mut B, packet: &mut Packet) -> usize {
+        let layers = match packet.state {
+            State::Plain => Layers::plain(0),
+            _ => packet.layers,
+        };
+        let answered = self.dns_answer.answer(
+            &mut packet.located,
+            self.snapshot,
+            buffer.window(),
+            &layers,
+            self.offload,
+            self.counters,
+        );
+        match answered {
+            Ok(frame) => {
+                buffer.set_len(frame);
+                if self.offload {
+                    buffer.request_checksum(reply::checksum_offload(&layers));
+                }
+                packet.verdict = Verdict::Reply;
+                1
+            }
+            Err(reason) => {
+                packet.verdict = Verdict::Drop(reason);
+                0
             }
         }
+    }
+
+    /// First pass over a packet that is no plain query; 1 if it is a reply by now.
+    #[inline(never)]
+    fn otherwise<B: Buffer>(&mut self, buffer: &mut B, packet: &mut Packet) -> usize {
+        let (shape, len) = (buffer.shape(), buffer.len());
+        let window = buffer.window();
+        let (layers, lane) = match shape {
+            Shape::Whole => classify(window, len, shape, self.view),
+            Shape::MultiSegment => (Layers::default(), drop(Counter::DropMultiSegment)),
+            Shape::Oversized => (Layers::default(), drop(Counter::DropOversized)),
+        };
+        packet.layers = layers;
+        let verdict = match lane {
+            Lane::DnsAnswer => {
+                packet.state = State::Query;
+                DnsAnswer::locate(&mut packet.located, self.snapshot, window, &layers);
+                return 0;
+            }
+            Lane::Neighbour => {
+                let (verdict, len) =
+                    self.neighbour
+                        .process(window, &layers, self.view, self.now, self.counters);
+                buffer.set_len(len);
+                verdict
+            }
+            Lane::Punt => punt::punt(window, len, self.port as u8, self.punts),
+            Lane::Done(verdict) => verdict,
+        };
+        packet.located.forget();
+        (packet.state, packet.verdict) = (State::Done, verdict);
+        usize::from(verdict == Verdict::Reply)
+    }
+}
+
+/// [`Stages::locate`].
+struct Locate<'a, 's, B>(&'a mut Stages<'s>, &'a mut [B], &'a mut [Packet]);
+/// [`Stages::find`].
+struct Find<'a, 's>(&'a Stages<'s>, &'a mut [Packet]);
+/// [`Stages::choose`].
+struct Choose<'a, 's>(&'a mut Stages<'s>, &'a mut [Packet]);
+/// [`Stages::answer`].
+struct Answer<'a, 's, B, const OFFLOAD: bool>(&'a mut Stages<'s>, &'a mut [B], &'a mut [Packet]);
+
+/// [`Stages::deny_or_answer`].
+struct Rest<'a, 's, B, const OFFLOAD: bool>(&'a mut Stages<'s>, &'a mut B, &'a mut Packet);
+
+impl<B: Buffer, const OFFLOAD: bool> Kernel for Rest<'_, '_, B, OFFLOAD> {
+    type Output = usize;
+    #[inline(always)]
+    fn run(self) -> usize {
+        self.0.deny_or_answer::<B, OFFLOAD>(self.1, self.2)
+    }
+}
+
+impl<B: Buffer> Kernel for Locate<'_, '_, B> {
+    type Output = usize;
+    #[inline(always)]
+    fn run(self) -> usize {
+        self.0.locate(self.1, self.2)
+    }
+}
+
+impl Kernel for Find<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        self.0.find(self.1);
+    }
+}
+
+impl Kernel for Choose<'_, '_> {
+    type Output = ();
+    #[inline(always)]
+    fn run(self) {
+        self.0.choose(self.1);
+    }
+}
+
+impl<B: Buffer, const OFFLOAD: bool> Kernel for Answer<'_, '_, B, OFFLOAD> {
+    type Output = usize;
+    #[inline(always)]
+    fn run(self) -> usize {
+        self.0.answer::<B, OFFLOAD>(self.1, self.2)
     }
 }
 

@@ -256,9 +256,6 @@ fn cells(policies: &[PolicyKey], class_count: u32) -> Result<(Vec<Policy>, Vec<A
         if key.by_class() {
             flags |= Policy::BY_CLASS;
         }
-        if !key.chain.contains(&Metric::Health) {
-            flags |= Policy::ANY_HEALTH;
-        }
         let first = u32::try_from(cells.len()).context("more than 4 G cells: fewer policies or ISPs")?;
         table.push(Policy { cells: first, flags });
         let classes = if key.by_class() { class_count } else { 1 };

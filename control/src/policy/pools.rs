@@ -2,7 +2,7 @@
 
 use super::PolicyKey;
 use super::slots::group_mask;
-use crate::config::model::{AllDown, CnameMember, Member, Name, Service, Spread};
+use crate::config::model::{AllDown, CnameMember, Member, Metric, Name, Service, Spread};
 use anyhow::{Context, Result};
 use dataplane::mmap::Table;
 use dataplane::tables::NONE;
@@ -10,6 +10,7 @@ use dataplane::tables::answers::{AnswersBuilder, BlobBuilder, Section};
 use dataplane::tables::plans::{
     self, Group, Page, Plans, Policy, Pool, RecordA, RecordAaaa, record_a, record_aaaa, record_cname,
 };
+use dataplane::tables::words::ALWAYS_UP;
 use dataplane::wire::dns::rtype;
 use std::collections::HashMap;
 use std::fmt;
@@ -75,6 +76,7 @@ struct Shape {
     ttl: u32,
     answers: u8,
     spread: Spread,
+    any_health: bool,
     weights: Vec<u16>,
     fixed: Vec<IpAddr>,
     sites: Vec<usize>,
@@ -124,6 +126,7 @@ impl Layout {
                 service.answers
             },
             spread: service.spread,
+            any_health: !policy.chain.contains(&Metric::Health),
             weights: all().map(|m| m.weight()).collect(),
             fixed,
             sites: sites.clone(),
@@ -147,23 +150,24 @@ impl Layout {
             .iter()
             .map(|&site| members(service, site, which).count() as u32);
         let mut pool = Pool {
-            groups: self.groups.len() as u32,
-            group_count: sites.len() as u32,
             fixed: fixed_blob(service.ttl, &shape.fixed, answers)?,
-            first: first_member,
             weight_max: shape.weights.iter().copied().max().unwrap_or(0),
             answers: shape.answers,
-            flags: if service.spread == Spread::Weighted {
-                Pool::WEIGHTED
-            } else {
-                0
-            },
             ..Pool::default()
+        }
+        .with_groups(
+            self.groups.len() as u32,
+            u16::try_from(sites.len()).context("more than 65,535 sites")?,
+        );
+        if service.spread == Spread::Weighted {
+            pool.flags |= Pool::WEIGHTED;
+        }
+        let word_of = |slot: u32| match shape.any_health {
+            true => ALWAYS_UP,
+            false => (slot / 64) as u16,
         };
         if let Some(start) = one_run(firsts, counts).filter(|start| start % 64 + total as u32 <= 64) {
-            pool.flags |= Pool::ONE_WORD;
-            pool.mask = group_mask(start, total);
-            pool.word = (start / 64) as u16;
+            pool = pool.in_one_word(word_of(start), group_mask(start, total), first_member);
         }
         for (&site, &first_slot) in sites.iter().zip(firsts) {
             let first = if v6 {
@@ -183,7 +187,7 @@ impl Layout {
                     group_mask(first_slot, count)
                 },
                 first,
-                word: (first_slot / 64) as u16,
+                word: word_of(first_slot),
                 site: u16::try_from(site).context("more than 65,535 sites")?,
             });
         }

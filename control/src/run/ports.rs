@@ -99,12 +99,9 @@ pub(super) fn views(config: &Config, macs: &[[u8; 6]]) -> Result<Vec<PortView>> 
         .zip(macs)
         .map(|(port, &mac)| {
             let addresses = port.addresses.iter().map(|&a| (a, AddressKind::Service));
-            Ok(PortView {
-                mac,
-                addresses: Addresses::new(addresses, fastrand::u64(..))
-                    .with_context(|| format!("port \"{}\"", port.name))?,
-                verify_udp_checksum: port.verify_udp_checksum,
-            })
+            let addresses = Addresses::new(addresses, fastrand::u64(..))
+                .with_context(|| format!("port \"{}\"", port.name))?;
+            Ok(PortView::new(mac, addresses, port.verify_udp_checksum))
         })
         .collect()
 }

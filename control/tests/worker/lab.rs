@@ -137,11 +137,8 @@ pub(crate) fn example(net: u8) -> Config {
 
 pub(crate) fn port_view() -> PortView {
     let entries = [IpAddr::from(SERVICE_V4), IpAddr::from(SERVICE_V6)];
-    PortView {
-        mac: OUR_MAC,
-        addresses: Addresses::new(entries.map(|a| (a, AddressKind::Service)), 0x5eed).unwrap(),
-        verify_udp_checksum: true,
-    }
+    let addresses = Addresses::new(entries.map(|a| (a, AddressKind::Service)), 0x5eed).unwrap();
+    PortView::new(OUR_MAC, addresses, true)
 }
 
 pub(crate) struct Lab {

@@ -154,6 +154,31 @@ impl<B> Burst<B> {
         }
     }
 
+    /// Takes the last of `buffers` over, as many as there is room for, the last one first.
+    pub(crate) fn take_last(&mut self, buffers: &mut Vec<B>) {
+        self.close_up();
+        let count = buffers.len().min(BURST_MAX - self.end);
+        let from = buffers.len() - count;
+        for (slot, buffer) in self.slots[self.end..].iter_mut().zip(buffers.drain(from..).rev()) {
+            slot.write(buffer);
+        }
+        self.end += count;
+    }
+
+    /// Gives the first `count` buffers away, to the end of `buffers`.
+    pub(crate) fn give_first(&mut self, count: usize, buffers: &mut Vec<B>) {
+        let count = count.min(self.len());
+        buffers.reserve(count);
+        // SAFETY: the slots `head..head + count` are initialised and are given up below; `buffers` has room for
+        // as many behind its end, and takes them over.
+        unsafe {
+            let from = self.slots.as_ptr().add(self.head).cast::<B>();
+            core::ptr::copy_nonoverlapping(from, buffers.as_mut_ptr().add(buffers.len()), count);
+            buffers.set_len(buffers.len() + count);
+            self.gave_away(count);
+        }
+    }
+
     /// Moves the buffers to the array's front.
     #[inline]
     fn close_up(&mut self) {

@@ -46,10 +46,9 @@ struct Shared {
 
 #[derive(Default)]
 struct Pool {
-    /// Free cells. Each holds a handle to this pool, a cycle that the port's drop opens.
-    // Boxed: a buffer is one word, as an mbuf is.
-    #[allow(clippy::vec_box)]
-    free: Vec<Box<Cell>>,
+    /// Free buffers. Each holds a handle to this pool, a cycle that the port's drop opens. None may be dropped while
+    /// the pool is locked.
+    free: Vec<MemoryBuffer>,
     closed: bool,
     empty: u64,
 }
@@ -58,6 +57,8 @@ struct Wire {
     to_port: Ring,
     from_port: Ring,
     replay: Option<Replay>,
+    /// Received next, the last one first.
+    staged: Vec<MemoryBuffer>,
     tx_limit: Option<usize>,
     discard: bool,
     sent: u64,
@@ -138,12 +139,6 @@ impl MemoryBuffer {
         Self(ManuallyDrop::new(cell))
     }
 
-    fn into_cell(self) -> Box<Cell> {
-        let mut buffer = ManuallyDrop::new(self);
-        // SAFETY: `buffer` is never dropped or used again, so the box has one owner.
-        unsafe { ManuallyDrop::take(&mut buffer.0) }
-    }
-
     /// The frame: the bytes up to its length, or the window if it is longer.
     pub fn frame(&self) -> &[u8] {
         &self.0.window[..self.0.len.min(WINDOW)]
@@ -157,7 +152,7 @@ impl Drop for MemoryBuffer {
         let shared = Arc::clone(&cell.shared);
         let mut pool = shared.pool();
         if !pool.closed {
-            pool.free.push(cell);
+            pool.free.push(MemoryBuffer::new(cell));
         }
     }
 }
@@ -221,6 +216,7 @@ impl MemoryPort {
                 to_port: Ring::new(config.frames),
                 from_port: Ring::new(config.frames),
                 replay: None,
+                staged: Vec::with_capacity(config.buffers),
                 tx_limit: None,
                 discard: false,
                 sent: 0,
@@ -234,7 +230,7 @@ impl MemoryPort {
                 checksum: None,
                 shared: Arc::clone(&shared),
             };
-            shared.pool().free.push(Box::new(cell));
+            shared.pool().free.push(MemoryBuffer::new(Box::new(cell)));
         }
         let wire = MemoryWire {
             shared: Arc::clone(&shared),
@@ -246,12 +242,13 @@ impl MemoryPort {
 impl Drop for MemoryPort {
     /// Frees the pool. Buffers still held elsewhere are freed by their own drop.
     fn drop(&mut self) {
+        let staged = core::mem::take(&mut self.shared.wire().staged);
         let free = {
             let mut pool = self.shared.pool();
             pool.closed = true;
             core::mem::take(&mut pool.free)
         };
-        drop(free);
+        drop((staged, free));
     }
 }
 
@@ -260,6 +257,10 @@ impl QueuePair for MemoryPort {
 
     fn rx(&mut self, burst: &mut Burst<MemoryBuffer>) {
         let mut wire = self.shared.wire();
+        if !wire.staged.is_empty() {
+            burst.take_last(&mut wire.staged);
+            return;
+        }
         let waiting = match &wire.replay {
             Some(replay) if replay.frames.is_empty() => 0,
             Some(_) => BURST_MAX,
@@ -271,11 +272,12 @@ impl QueuePair for MemoryPort {
         }
         let mut pool = self.shared.pool();
         for _ in 0..wanted {
-            let Some(mut cell) = pool.free.pop() else {
+            let Some(mut buffer) = pool.free.pop() else {
                 // As a NIC without fresh descriptors: the frame waits.
                 pool.empty += 1;
                 return;
             };
+            let cell = &mut buffer.0;
             let fits = if let Some(replay) = &mut wire.replay {
                 let bytes = &replay.frames[replay.next];
                 replay.next = if replay.next + 1 == replay.frames.len() {
@@ -293,7 +295,7 @@ impl QueuePair for MemoryPort {
                 wire.to_port.unused.push(frame);
                 fits
             } else {
-                pool.free.push(cell);
+                pool.free.push(buffer);
                 return;
             };
             if let Some(stale) = self.config.stale {
@@ -301,8 +303,8 @@ impl QueuePair for MemoryPort {
             }
             cell.checksum = None;
             // There is room for `wanted` buffers, so none comes back.
-            if let Err(buffer) = burst.push(MemoryBuffer::new(cell)) {
-                pool.free.push(buffer.into_cell());
+            if let Err(buffer) = burst.push(buffer) {
+                pool.free.push(buffer);
                 return;
             }
         }
@@ -317,17 +319,19 @@ impl QueuePair for MemoryPort {
             wire.from_port.unused.len()
         };
         let count = burst.len().min(room).min(wire.tx_limit.unwrap_or(usize::MAX));
-        for buffer in burst.drain().take(count) {
-            let mut cell = buffer.into_cell();
-            let fits = cell.len.min(WINDOW);
-            if let Some(offload) = cell.checksum {
-                write_checksums(&mut cell.window[..fits], offload);
-            }
-            if !wire.discard {
+        if wire.discard {
+            burst.give_first(count, &mut pool.free);
+        } else {
+            for mut buffer in burst.drain().take(count) {
+                let cell = &mut buffer.0;
+                let fits = cell.len.min(WINDOW);
+                if let Some(offload) = cell.checksum {
+                    write_checksums(&mut cell.window[..fits], offload);
+                }
                 wire.from_port
                     .push(&cell.window[..fits], cell.len, cell.shape, cell.checksum);
+                pool.free.push(buffer);
             }
-            pool.free.push(cell);
         }
         wire.sent += count as u64;
         count
@@ -335,12 +339,13 @@ impl QueuePair for MemoryPort {
 
     fn alloc(&mut self) -> Option<MemoryBuffer> {
         let mut pool = self.shared.pool();
-        let Some(mut cell) = pool.free.pop() else {
+        let Some(mut buffer) = pool.free.pop() else {
             pool.empty += 1;
             return None;
         };
+        let cell = &mut buffer.0;
         (cell.len, cell.shape, cell.checksum) = (0, Shape::Whole, None);
-        Some(MemoryBuffer::new(cell))
+        Some(buffer)
     }
 
     fn mac(&self) -> [u8; 6] {
@@ -385,6 +390,33 @@ impl MemoryWire {
         let mut wire = self.shared.wire();
         wire.replay = Some(Replay { frames, next: 0 });
         wire.discard = true;
+    }
+
+    /// Fills buffers of the pool with these frames, to be received next in this order: the port then only hands over
+    /// buffers, as DPDK's net_ring does. Returns how many; fewer than given when the pool is empty.
+    ///
+    /// # Panics
+    /// If a frame is longer than the window.
+    pub fn stage<F: AsRef<[u8]>>(&self, frames: &[F]) -> usize {
+        let mut wire = self.shared.wire();
+        let mut pool = self.shared.pool();
+        let before = wire.staged.len();
+        for frame in frames.iter().map(AsRef::as_ref) {
+            assert!(frame.len() <= WINDOW, "staged frames must be whole");
+            let Some(mut buffer) = pool.free.pop() else {
+                pool.empty += 1;
+                break;
+            };
+            let cell = &mut buffer.0;
+            cell.window[..frame.len()].copy_from_slice(frame);
+            (cell.len, cell.shape, cell.checksum) = (frame.len(), Shape::Whole, None);
+            wire.staged.push(buffer);
+        }
+        let staged = wire.staged.len() - before;
+        // Behind those that wait already, which are at the end.
+        wire.staged.rotate_left(before);
+        wire.staged[..staged].reverse();
+        staged
     }
 
     /// Ends [`MemoryWire::replay`]: transmitted frames are kept again.

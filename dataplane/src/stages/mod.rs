@@ -21,6 +21,7 @@ pub mod reply;
 pub(crate) mod testkit;
 
 use crate::counters::Counter;
+use crate::wire::{eth, ipv4, udp};
 
 /// What became of a packet. Exactly one per received packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,9 +52,10 @@ pub enum Lane {
 }
 
 /// Address family of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
     /// IPv4.
+    #[default]
     V4,
     /// IPv6.
     V6,
@@ -61,7 +63,7 @@ pub enum Family {
 
 /// Where the layers of a frame start, found once by `classify`. Offsets and lengths in bytes from
 /// the frame's first byte; `l4` and `payload` are meaningful for the lanes that need them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layers {
     /// Address family, or of the payload for ARP: V4.
     pub family: Family,
@@ -72,4 +74,20 @@ pub struct Layers {
     pub l4: u16,
     /// First byte after the IP payload: header plus total length, not the frame's length.
     pub end: u16,
+}
+
+impl Layers {
+    /// Start of a DNS message in a plain query: untagged, IPv4 without options.
+    pub const PLAIN_MESSAGE: usize = eth::HEADER_LEN + ipv4::HEADER_LEN + udp::HEADER_LEN;
+
+    /// The layers of a plain query that ends at `end`.
+    #[inline(always)]
+    pub const fn plain(end: u16) -> Self {
+        Self {
+            family: Family::V4,
+            l3: eth::HEADER_LEN as u16,
+            l4: (eth::HEADER_LEN + ipv4::HEADER_LEN) as u16,
+            end,
+        }
+    }
 }

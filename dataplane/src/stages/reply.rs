@@ -15,7 +15,7 @@
 use super::classify::TAGS_MAX;
 use super::{Family, Layers};
 use crate::io::{ChecksumOffload, Window};
-use crate::wire::checksum::Sum;
+use crate::wire::checksum::{self, Sum};
 use crate::wire::{at_mut, eth, ipv4, ipv6, load_4, load_8, store, udp, vlan};
 
 /// TTL and hop limit of every reply: the value that IANA recommends (RFC 1700).
@@ -31,6 +31,7 @@ const V6_FIRST: u64 = 0x6000_0000_0000_0000 | UDP << 8 | HOP_LIMIT as u64;
 
 /// UDP payload of a reply at most, bytes: more than any answer, little enough for every header before it.
 pub const PAYLOAD_MAX: usize = 1800;
+const _: () = assert!(L3_MAX + V6_LEN + PAYLOAD_MAX + checksum::ROOM <= crate::io::WINDOW);
 /// Where the IP header starts at the latest: Ethernet and the tags that are answered.
 const L3_MAX: usize = eth::HEADER_LEN + TAGS_MAX * vlan::TAG_LEN;
 
@@ -40,7 +41,7 @@ const L3_MAX: usize = eth::HEADER_LEN + TAGS_MAX * vlan::TAG_LEN;
 ///
 /// With `offload` the IPv4 checksum is left zero and the UDP checksum holds the pseudo-header's sum, as
 /// [`checksum_offload`] asks of the port.
-#[inline]
+#[inline(never)]
 pub fn finish_udp(window: &mut Window, layers: &Layers, payload_len: usize, offload: bool) -> Option<usize> {
     // The one test that bounds every access below.
     if payload_len > PAYLOAD_MAX || usize::from(layers.l3) > L3_MAX {
@@ -50,6 +51,15 @@ pub fn finish_udp(window: &mut Window, layers: &Layers, payload_len: usize, offl
         Family::V4 => finish::<V4_LEN>(window, layers, payload_len, offload, write_v4),
         Family::V6 => finish::<V6_LEN>(window, layers, payload_len, offload, write_v6),
     }
+}
+
+/// As [`finish_udp`] for a query that `classify` calls plain.
+#[inline(always)]
+pub fn finish_plain(window: &mut Window, payload_len: usize, offload: bool) -> Option<usize> {
+    if payload_len > PAYLOAD_MAX {
+        return None;
+    }
+    finish::<V4_LEN>(window, &Layers::plain(0), payload_len, offload, write_v4)
 }
 
 /// `LEN`: IP and UDP header of the reply, which `write` writes.
@@ -70,7 +80,7 @@ fn finish<const LEN: usize>(
     let payload = if offload {
         Sum::ZERO
     } else {
-        Sum::of_part(window, l3 + LEN, payload_len)
+        Sum::of_end(window, l3 + LEN, payload_len)?
     };
     write(at_mut(window, l3)?, udp_len as u16, payload, offload);
     swap_macs(window);
@@ -196,7 +206,7 @@ mod tests {
     /// Classifies a query, puts `answer` in its payload and finishes it.
     fn reply_to(query: &Packet, answer: &[u8], offload: bool) -> Vec<u8> {
         let (mut window, len) = query.window();
-        let (layers, lane) = classify(&window, len, Shape::Whole, &testkit::port());
+        let (layers, lane) = classify(&mut window, len, Shape::Whole, &testkit::port());
         assert_eq!(lane, Lane::DnsAnswer);
         let payload = usize::from(layers.l4) + udp::HEADER_LEN;
         window[payload..payload + answer.len()].copy_from_slice(answer);

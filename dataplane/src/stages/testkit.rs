@@ -27,11 +27,7 @@ pub(crate) fn port() -> PortView {
         0x5eed,
     )
     .unwrap();
-    PortView {
-        mac: OUR_MAC,
-        addresses,
-        verify_udp_checksum: true,
-    }
+    PortView::new(OUR_MAC, addresses, true)
 }
 
 /// The Internet checksum as RFC 1071 section 4.1 writes it, over a whole message.

@@ -118,10 +118,44 @@ fn index(hash: u64, multiplier: u64, len: usize) -> usize {
     (((hash.wrapping_mul(multiplier) >> 32) * len as u64) >> 32) as usize
 }
 
+/// IPv4 networks of 16 bits from which a source is looked at twice: those with addresses that never are a source, and
+/// those with a service address. One bit each.
+#[derive(Clone, Debug)]
+struct OddNetworks(Box<[u64; 1 << 10]>);
+
+impl OddNetworks {
+    fn of(list: &[(IpAddr, AddressKind)]) -> Self {
+        let mut bits = Box::new([0u64; 1 << 10]);
+        let never = |a: u8| a == 0 || a == 127 || a >= 224;
+        let networks = (0..=u16::MAX).filter(|network| never(network.to_be_bytes()[0]));
+        let ours = list.iter().filter_map(|(address, _)| match address {
+            IpAddr::V4(a) => Some(u16::from_be_bytes([a.octets()[0], a.octets()[1]])),
+            IpAddr::V6(_) => None,
+        });
+        for network in networks.chain(ours) {
+            let network = u16::from_ne_bytes(network.to_be_bytes());
+            if let Some(word) = bits.get_mut(usize::from(network >> 6)) {
+                *word |= 1 << (network & 63);
+            }
+        }
+        Self(bits)
+    }
+
+    /// `network`: as on the wire.
+    #[inline(always)]
+    fn holds(&self, network: [u8; 2]) -> bool {
+        let network = u16::from_ne_bytes(network);
+        self.0
+            .get(usize::from(network >> 6))
+            .is_none_or(|word| word >> (network & 63) & 1 == 1)
+    }
+}
+
 /// The service addresses of one port.
 #[derive(Clone, Debug)]
 pub struct Addresses {
     v4: Table<u32>,
+    odd: OddNetworks,
     v6: Table<[u64; 2]>,
     solicited: Table<u32>,
     list: Box<[(IpAddr, AddressKind)]>,
@@ -167,6 +201,7 @@ impl Addresses {
         solicited.sort_by_key(|&(group, _)| group);
         solicited.dedup_by_key(|&mut (group, _)| group);
         Self {
+            odd: OddNetworks::of(&list),
             v4: Table::build(&v4, u64::from, seed),
             v6: Table::build(&v6, hash_v6, seed),
             solicited: Table::build(&solicited, u64::from, seed),
@@ -188,11 +223,19 @@ impl Addresses {
         self.v6.find(key, hash_v6(key))
     }
 
-    /// True for an address of this port, where that is seldom so: a packet's source.
+    /// True for a source that is seldom or never one: an address of this port, 0.0.0.0/8, 127.0.0.0/8, and all from
+    /// 224.0.0.0 on.
     #[inline(always)]
-    pub fn holds_v4(&self, address: [u8; 4]) -> bool {
-        let hash = u64::from(key_v4(address));
-        self.v4.filter & filter_bit(hash, self.v4.multiplier) != 0 && self.confirm_v4(address)
+    pub fn is_odd_source_v4(&self, address: [u8; 4]) -> bool {
+        let [a, b, _, _] = address;
+        self.odd.holds([a, b]) && self.confirm_odd_source_v4(address)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn confirm_odd_source_v4(&self, address: [u8; 4]) -> bool {
+        let [first, ..] = address;
+        first == 0 || first == 127 || first >= 224 || self.lookup_v4(address).is_some()
     }
 
     /// True for an address of this port, where that is seldom so: a packet's source.
@@ -200,12 +243,6 @@ impl Addresses {
     pub fn holds_v6(&self, address: [u8; 16]) -> bool {
         let hash = hash_v6(key_v6(address));
         self.v6.filter & filter_bit(hash, self.v6.multiplier) != 0 && self.confirm_v6(address)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn confirm_v4(&self, address: [u8; 4]) -> bool {
-        self.lookup_v4(address).is_some()
     }
 
     #[cold]
@@ -344,7 +381,13 @@ mod tests {
             let addresses = set(v4.union(&v6).copied(), seed);
             let asked = Ipv4Addr::from(asked_v4);
             prop_assert_eq!(addresses.lookup_v4(asked.octets()).is_some(), v4.contains(&asked.into()));
-            prop_assert_eq!(addresses.holds_v4(asked.octets()), v4.contains(&asked.into()));
+            prop_assert_eq!(addresses.is_odd_source_v4(asked.octets()), v4.contains(&asked.into()));
+            let [_, b, c, d] = asked.octets();
+            for a in 0..=255 {
+                let never = matches!(a, 0 | 127 | 224..);
+                let ours = v4.contains(&Ipv4Addr::new(a, b, c, d).into());
+                prop_assert_eq!(addresses.is_odd_source_v4([a, b, c, d]), never || ours, "{}", a);
+            }
             let asked = Ipv6Addr::from(long(asked_v6));
             prop_assert_eq!(addresses.lookup_v6(asked.octets()).is_some(), v6.contains(&asked.into()));
             prop_assert_eq!(addresses.holds_v6(asked.octets()), v6.contains(&asked.into()));

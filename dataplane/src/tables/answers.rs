@@ -10,28 +10,64 @@ use crate::mmap::Table;
 use crate::wire::dns;
 use std::io;
 
+/// Record counts of a message in lanes of 16 bits: QDCOUNT in the highest, then ANCOUNT, NSCOUNT, ARCOUNT. Big-endian it is
+/// the last eight bytes of the header (RFC 1035 section 4.1.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts(pub u64);
+
+impl Counts {
+    /// One question.
+    pub const QUESTION: Self = Self(1 << 48);
+    /// One record in the answer section.
+    pub const ANSWER: Self = Self(1 << 32);
+    /// One record in the authority section.
+    pub const AUTHORITY: Self = Self(1 << 16);
+    /// One record in the additional section.
+    pub const ADDITIONAL: Self = Self(1);
+
+    /// Both together. No lane overflows: a message has room for fewer records.
+    #[inline(always)]
+    pub const fn plus(self, other: Self) -> Self {
+        Self(self.0.wrapping_add(other.0))
+    }
+
+    /// Without records in the additional section.
+    #[inline(always)]
+    pub const fn without_additional(self) -> Self {
+        Self(self.0 & !0xffff)
+    }
+
+    /// Records in the answer section.
+    #[inline(always)]
+    pub const fn answers(self) -> u16 {
+        (self.0 >> 32) as u16
+    }
+
+    /// Records in the additional section.
+    #[inline(always)]
+    pub const fn additionals(self) -> u16 {
+        self.0 as u16
+    }
+}
+
 /// The fixed part of a blob. 16 bytes, followed by the sections, then by the fix-ups (two bytes each,
 /// little-endian: offset of a pointer in the sections).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Head {
+    /// Records of the three sections. On storage the lane of the question holds the number of fix-ups.
+    pub counts: Counts,
+    /// How many fix-ups follow the sections.
+    pub fixups: u16,
+    /// Length of all three sections, bytes.
+    pub len: u16,
     /// Length of the answer section, bytes.
     pub answer: u16,
-    /// Length of the authority section, bytes.
-    pub authority: u16,
     /// Length of the additional section, bytes.
     pub additional: u16,
-    /// Records in the answer section.
-    pub ancount: u16,
-    /// Records in the authority section.
-    pub nscount: u16,
-    /// Records in the additional section.
-    pub arcount: u16,
     /// Length of the question name that the blob was encoded for, bytes.
     pub name_len: u8,
     /// [`Head::ADDITIONAL_REQUIRED`] and [`Head::SUFFIX`].
     pub flags: u8,
-    /// How many fix-ups follow the sections.
-    pub fixups: u16,
 }
 
 const HEAD_LEN: usize = 16;
@@ -43,55 +79,39 @@ impl Head {
     /// The question need only end in the name that the blob was encoded for.
     pub const SUFFIX: u8 = 2;
 
+    /// Offset of the first of the 16-bit fields behind the counts.
+    const FIELDS: usize = 8;
+
     #[inline(always)]
     fn read(bytes: &[u8; HEAD_LEN]) -> Self {
-        let word = |at: usize| -> u16 {
-            match bytes.get(at..).and_then(|b| b.first_chunk::<2>()) {
-                Some(b) => u16::from_le_bytes(*b),
-                None => 0,
-            }
+        let [counts, fields] = bytes.as_chunks::<{ Self::FIELDS }>().0 else {
+            return Self::default();
         };
-        let [name_len, flags] = word(12).to_le_bytes();
+        let counts = u64::from_le_bytes(*counts);
+        let [l0, l1, a0, a1, d0, d1, name_len, flags] = *fields;
         Self {
-            answer: word(0),
-            authority: word(2),
-            additional: word(4),
-            ancount: word(6),
-            nscount: word(8),
-            arcount: word(10),
+            counts: Counts(counts & 0x0000_ffff_ffff_ffff),
+            fixups: (counts >> 48) as u16,
+            len: u16::from_le_bytes([l0, l1]),
+            answer: u16::from_le_bytes([a0, a1]),
+            additional: u16::from_le_bytes([d0, d1]),
             name_len,
             flags,
-            fixups: word(14),
         }
     }
 
     fn write(&self) -> [u8; HEAD_LEN] {
         let mut out = [0; HEAD_LEN];
-        let words = [
-            self.answer,
-            self.authority,
-            self.additional,
-            self.ancount,
-            self.nscount,
-            self.arcount,
-            u16::from_le_bytes([self.name_len, self.flags]),
-            self.fixups,
-        ];
-        for (to, word) in out.as_chunks_mut::<2>().0.iter_mut().zip(words) {
-            *to = word.to_le_bytes();
+        let (counts, fields) = out.split_at_mut(Self::FIELDS);
+        counts.copy_from_slice(&(self.counts.0 | (self.fixups as u64) << 48).to_le_bytes());
+        let lens = [self.len, self.answer, self.additional];
+        for (to, len) in fields.as_chunks_mut::<2>().0.iter_mut().zip(lens) {
+            *to = len.to_le_bytes();
+        }
+        if let Some(last) = fields.last_chunk_mut::<2>() {
+            *last = [self.name_len, self.flags];
         }
         out
-    }
-
-    /// Length of all three sections, bytes.
-    #[inline(always)]
-    pub fn len(&self) -> usize {
-        self.answer as usize + self.authority as usize + self.additional as usize
-    }
-
-    /// True for a blob without records.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -100,7 +120,7 @@ impl Head {
 pub struct Blob<'a> {
     /// Its fixed part.
     pub head: Head,
-    /// The arena from the first byte of the sections on: [`Head::len`] bytes of sections, then
+    /// The arena from the first byte of the sections on: `head.len` bytes of sections, then
     /// fix-ups, then other blobs, so that a short copy may read a fixed size.
     pub data: &'a [u8],
 }
@@ -108,7 +128,7 @@ pub struct Blob<'a> {
 impl<'a> Blob<'a> {
     /// Offsets of the pointers to shift, in the sections.
     pub fn fixups(&self) -> impl Iterator<Item = usize> + 'a {
-        let start = self.head.len();
+        let start = self.head.len as usize;
         let bytes = self
             .data
             .get(start..start + self.head.fixups as usize * 2)
@@ -380,13 +400,18 @@ impl BlobBuilder {
             return Err(TooLong);
         }
         let len = (self.data.len() - start) as u16;
-        let (bytes, count) = match section {
-            Section::Answer => (&mut self.head.answer, &mut self.head.ancount),
-            Section::Authority => (&mut self.head.authority, &mut self.head.nscount),
-            Section::Additional => (&mut self.head.additional, &mut self.head.arcount),
+        self.head.len += len;
+        let one = match section {
+            Section::Answer => Counts::ANSWER,
+            Section::Authority => Counts::AUTHORITY,
+            Section::Additional => Counts::ADDITIONAL,
         };
-        *bytes += len;
-        *count += 1;
+        match section {
+            Section::Answer => self.head.answer += len,
+            Section::Authority => {}
+            Section::Additional => self.head.additional += len,
+        }
+        self.head.counts = self.head.counts.plus(one);
         Ok(())
     }
 

@@ -4,19 +4,20 @@
 use crate::wire::dns;
 
 /// One 32-byte block of a name.
-pub(super) type Block = [u8; 32];
+pub type Block = [u8; 32];
 
 /// A lower-cased name in wire form, zero-padded to whole 32-byte blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    bytes: [u8; dns::NAME_ROOM],
+    /// A block more than the longest name has, so that the block from any byte of a name on can be read.
+    bytes: [u8; dns::NAME_ROOM + 32],
     len: u16,
 }
 
 impl Default for Key {
     fn default() -> Self {
         Self {
-            bytes: [0; dns::NAME_ROOM],
+            bytes: [0; dns::NAME_ROOM + 32],
             len: 0,
         }
     }
@@ -40,16 +41,36 @@ static MASKS: [u8; 64] = {
     masks
 };
 
-/// `block`, lower-cased, with everything from byte `len` on zeroed.
+/// The words of a block.
 #[inline(always)]
-fn lower_block(block: &Block, len: usize) -> Block {
+pub(super) fn words(block: &Block) -> [u64; 4] {
+    let mut out = [0; 4];
+    for (word, bytes) in out.iter_mut().zip(block.as_chunks::<8>().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    out
+}
+
+/// `block` with everything from byte `len` on zeroed.
+#[inline(always)]
+fn masked(block: &Block, len: usize) -> Block {
     let keep = MASKS
         .get(32 - len.min(32)..)
         .and_then(|m| m.first_chunk::<32>())
         .unwrap_or(&[0; 32]);
-    let mut out = [0; 32];
-    for ((out, &byte), &mask) in out.iter_mut().zip(block).zip(keep) {
-        *out = dns::lower(byte) & mask;
+    let mut out = *block;
+    for (byte, &mask) in out.iter_mut().zip(keep) {
+        *byte &= mask;
+    }
+    out
+}
+
+/// `block`, lower-cased.
+#[inline(always)]
+fn lower(block: &Block) -> Block {
+    let mut out = *block;
+    for byte in &mut out {
+        *byte = dns::lower(*byte);
     }
     out
 }
@@ -57,41 +78,31 @@ fn lower_block(block: &Block, len: usize) -> Block {
 impl Key {
     /// Sets the key to the first `len` bytes of `name`, at most 255. Bytes of `name` behind them
     /// are not interpreted but may be read.
-    #[inline(always)]
+    #[inline(never)]
     pub fn set(&mut self, name: &[u8], len: usize) {
-        match name.first_chunk::<32>() {
-            Some(first) if len <= 32 => {
-                self.len = len as u16;
-                if let Some(to) = self.bytes.first_chunk_mut::<32>() {
-                    *to = lower_block(first, len);
-                }
-            }
-            _ => self.set_long(name, len),
+        let len = len.min(dns::NAME_MAX).min(name.len());
+        self.len = len as u16;
+        let (from, to) = (name.as_chunks::<32>().0, self.bytes.as_chunks_mut::<32>().0);
+        // At most seven whole blocks, then the last one.
+        let whole = len / 32;
+        for (to, from) in to.iter_mut().zip(from).take(whole) {
+            *to = lower(from);
+        }
+        let mut last = [0; 32];
+        for (to, from) in last.iter_mut().zip(name.get(whole * 32..len).unwrap_or(&[])) {
+            *to = *from;
+        }
+        if let Some(to) = to.get_mut(whole) {
+            *to = lower(&last);
         }
     }
 
-    #[cold]
-    #[inline(never)]
-    fn set_long(&mut self, name: &[u8], len: usize) {
-        let len = len.min(dns::NAME_MAX);
+    /// Sets the key to the first `len` bytes of `name`, at most all. Bytes behind them are not interpreted.
+    #[inline(always)]
+    pub fn set_short(&mut self, name: &Block, len: usize) {
         self.len = len as u16;
-        let mut at = 0;
-        // At most eight blocks.
-        while at < len {
-            let block = match name.get(at..).and_then(|n| n.first_chunk::<32>()) {
-                Some(block) => lower_block(block, len - at),
-                None => {
-                    let mut short = [0; 32];
-                    for (to, from) in short.iter_mut().zip(name.get(at..).unwrap_or(&[])) {
-                        *to = *from;
-                    }
-                    lower_block(&short, len - at)
-                }
-            };
-            if let Some(to) = self.bytes.get_mut(at..).and_then(|b| b.first_chunk_mut::<32>()) {
-                *to = block;
-            }
-            at += 32;
+        if let Some(to) = self.bytes.first_chunk_mut::<32>() {
+            *to = masked(&lower(name), len);
         }
     }
 
@@ -119,9 +130,30 @@ impl Key {
         self.len == 0
     }
 
+    /// Clears what an earlier name left behind the last block: before [`Key::suffix`].
+    #[inline(always)]
+    pub fn clear_tail(&mut self) {
+        let end = (self.len as usize).div_ceil(32) * 32;
+        if let Some(tail) = self.bytes.get_mut(end..).and_then(|b| b.first_chunk_mut::<32>()) {
+            *tail = [0; 32];
+        }
+    }
+
+    /// The name from byte `at` on as the words of a block, zero-padded, and its length; `None` when it is longer than
+    /// a block. Only after [`Key::clear_tail`].
+    #[inline(always)]
+    pub(super) fn suffix(&self, at: usize) -> Option<([u64; 4], usize)> {
+        let len = (self.len as usize).wrapping_sub(at);
+        if len > 32 {
+            return None;
+        }
+        let block = self.bytes.get(at..)?.first_chunk::<32>()?;
+        Some((words(block), len))
+    }
+
     /// The first block, zero-padded.
     #[inline(always)]
-    pub(super) fn first_block(&self) -> &Block {
+    pub fn first_block(&self) -> &Block {
         // NAME_ROOM is at least one block.
         self.bytes.first_chunk::<32>().unwrap_or(&[0; 32])
     }
@@ -145,7 +177,10 @@ mod tests {
             let len = len.min(bytes.len());
             // A used key, so that stale bytes of a longer name would show.
             let mut key = Key::new(&[b'Z'; 255]);
-            key.set(&bytes, len);
+            match bytes.first_chunk::<32>() {
+                Some(block) if len <= 32 => key.set_short(block, len),
+                _ => key.set(&bytes, len),
+            }
             let lowered: Vec<u8> = bytes[..len].iter().map(u8::to_ascii_lowercase).collect();
             prop_assert_eq!(key.name(), &lowered[..]);
             let padded = len.div_ceil(32) * 32;
@@ -154,6 +189,14 @@ mod tests {
             prop_assert_eq!(all.len(), padded);
             prop_assert_eq!(&all[..len], &lowered[..]);
             prop_assert!(all[len..].iter().all(|&b| b == 0));
+            key.clear_tail();
+            for at in 0..len {
+                let mut want = lowered[at..].to_vec();
+                want.resize(32.max(len - at), 0);
+                let bytes = |words: [u64; 4]| words.map(u64::to_le_bytes).concat();
+                let suffix = key.suffix(at).map(|(words, len)| (bytes(words), len));
+                prop_assert_eq!(suffix, (len - at <= 32).then_some((want, len - at)));
+            }
         }
     }
 }

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 pub use answers::Answers;
 pub use classes::Classes;
-pub use key::Key;
+pub use key::{Block, Key};
 pub use names::Names;
 pub use plans::Plans;
 pub use words::Words;

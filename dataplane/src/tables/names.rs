@@ -6,37 +6,63 @@
 //! at most the depth of the deepest name. Names below a zone cut are left out.
 
 use super::NONE;
-use super::key::{Block, Key};
+use super::key::{self, Block, Key};
 use crate::arch;
 use crate::mmap::Table;
 use crate::wire::dns;
 use crate::zeroable;
 use std::io;
 
-/// A hash slot. 16 bytes, four a cache line; the service and policy stand here so that what the
-/// answer needs can be prefetched one step earlier.
+/// Names that share the low bits of their hash, four at most: one cache line. The service and policy stand here so that
+/// what the answer needs can be prefetched one step earlier.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-struct Slot {
-    tag: u32,
-    /// Node index plus one; 0 is free.
-    node: u32,
-    /// Index of the service whose A and AAAA answers are chosen here, plus one; 0 is none.
-    service: u32,
-    /// The service's policy.
-    policy: u32,
+#[repr(C, align(64))]
+struct Bucket {
+    /// High half of the hash, [`TAGGED`]; 0 is free. Filled from the front.
+    tags: [u32; SLOTS],
+    /// Node indices.
+    nodes: [u32; SLOTS],
+    /// Indices of the services whose A and AAAA answers are chosen here, plus one; 0 is none.
+    services: [u32; SLOTS],
+    /// The services' policies.
+    policies: [u32; SLOTS],
+}
+
+/// Slots of a bucket.
+const SLOTS: usize = 4;
+/// Set in every tag, so that none is 0.
+const TAGGED: u32 = 1;
+
+fn tag(hash: u64) -> u32 {
+    (hash >> 32) as u32 | TAGGED
+}
+
+impl Bucket {
+    #[inline(always)]
+    fn found(&self, slot: u32) -> Found {
+        let slot = slot as usize % SLOTS;
+        let word = |words: &[u32; SLOTS]| words.get(slot).copied().unwrap_or(0);
+        Found {
+            node: word(&self.nodes),
+            service: word(&self.services).wrapping_sub(1),
+            policy: word(&self.policies),
+        }
+    }
+
+    /// Whether more of its names may stand in the next bucket.
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        let [.., last] = self.tags;
+        last != 0
+    }
 }
 
 /// One record set of a node, or a way to make it. 16 bytes.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Entry {
-    /// RR type; [`Entry::DEFAULT`] answers every type that has no entry of its own.
-    pub rtype: u16,
-    /// RCODE of the answer.
-    pub rcode: u8,
-    /// [`Entry::REFERRAL`], [`Entry::SERVICE`], [`Entry::DNAME`] and [`Entry::CNAMES`].
-    pub flags: u8,
+    /// RR type, then RCODE, then flags, from the lowest bits on: a plain one of a type is the type.
+    kind: u32,
     /// Blob in `Answers`.
     pub blob: u32,
     /// With [`Entry::SERVICE`]: the service whose addresses are appended to the blob's answers.
@@ -58,24 +84,41 @@ impl Entry {
     pub const DNAME: u8 = 4;
     /// With [`Entry::SERVICE`]: names are among the service's members, so a CNAME may follow.
     pub const CNAMES: u8 = 8;
+    /// Stands for no type of a question, or is the first entry of a node that has none.
+    const OTHER: u8 = 16;
     /// Not a type but the answer when a service gives nothing; where there is none, that is [`Entry::DEFAULT`]. The
     /// number is reserved (RFC 6895 section 3.1).
     pub const NOTHING: u16 = u16::MAX;
 
-    /// A static record set.
+    /// A static record set. Of a type of its own it has answers, of which the node's name is the owner.
     pub fn fixed(rtype: u16, rcode: u8, blob: u32) -> Self {
+        let other = match rtype {
+            Self::DEFAULT | Self::NOTHING => Self::OTHER,
+            _ => 0,
+        };
         Self {
-            rtype,
-            rcode,
+            kind: rtype as u32 | (rcode as u32) << 16 | (other as u32) << 24,
             blob,
             service: NONE,
             ..Self::default()
         }
     }
 
+    /// The same for another type.
+    pub fn with_rtype(self, rtype: u16) -> Self {
+        let flags = (self.kind >> 24) as u8 & !Self::OTHER;
+        Self {
+            kind: Self::fixed(rtype, self.rcode(), 0).with_flags(flags).kind,
+            ..self
+        }
+    }
+
     /// The same with flags set.
     pub fn with_flags(self, flags: u8) -> Self {
-        Self { flags, ..self }
+        Self {
+            kind: self.kind | (flags as u32) << 24,
+            ..self
+        }
     }
 
     /// The same with a service's addresses appended, owned by the name at `owner` in the blob's data.
@@ -83,9 +126,26 @@ impl Entry {
         Self {
             service,
             owner,
-            flags: self.flags | Self::SERVICE,
-            ..self
+            ..self.with_flags(Self::SERVICE)
         }
+    }
+
+    /// RR type; [`Entry::DEFAULT`] answers every type that has no entry of its own.
+    #[inline(always)]
+    pub fn rtype(&self) -> u16 {
+        self.kind as u16
+    }
+
+    /// RCODE of the answer.
+    #[inline(always)]
+    pub fn rcode(&self) -> u8 {
+        (self.kind >> 16) as u8
+    }
+
+    /// Whether one of `flags` is set: [`Entry::REFERRAL`], [`Entry::SERVICE`].
+    #[inline(always)]
+    pub fn has(&self, flags: u8) -> bool {
+        self.kind & (flags as u32) << 24 != 0
     }
 }
 
@@ -107,16 +167,14 @@ pub struct Node {
     first: Entry,
 }
 
-zeroable!(Slot {
-    tag,
-    node,
-    service,
-    policy
+zeroable!(Bucket {
+    tags,
+    nodes,
+    services,
+    policies
 });
 zeroable!(Entry {
-    rtype,
-    rcode,
-    flags,
+    kind,
     blob,
     service,
     owner,
@@ -134,7 +192,7 @@ zeroable!(Node {
     first
 });
 
-const _: () = assert!(size_of::<Slot>() == 16 && size_of::<Entry>() == 16 && size_of::<Node>() == 64);
+const _: () = assert!(size_of::<Bucket>() == 64 && size_of::<Entry>() == 16 && size_of::<Node>() == 64);
 
 impl Node {
     /// An ancestor of an apex: not served.
@@ -145,6 +203,8 @@ impl Node {
     pub const WILDCARD: u8 = 4;
     /// A DNAME stands here: names below it are renamed (RFC 6672).
     pub const DNAME: u8 = 8;
+    /// Any of these: what is below and not there is not simply denied.
+    pub const NOT_PLAIN: u8 = Self::OUTSIDE | Self::CUT | Self::WILDCARD | Self::DNAME;
 
     /// Whether all of `flags` are set.
     #[inline]
@@ -156,6 +216,18 @@ impl Node {
     #[inline]
     pub fn name_len(&self) -> usize {
         self.len as usize
+    }
+
+    /// The record set of `rtype`, if it is the node's first and static, with NOERROR: the usual case.
+    #[inline(always)]
+    pub fn plain(&self, rtype: u16) -> Option<&Entry> {
+        (self.first.kind == rtype as u32).then_some(&self.first)
+    }
+
+    /// Whether none of `flags` is set.
+    #[inline(always)]
+    pub fn has_none(&self, flags: u8) -> bool {
+        self.flags & flags == 0
     }
 
     /// Number of record sets.
@@ -178,20 +250,29 @@ fn fold(a: u64, b: u64) -> u64 {
 impl NameHash {
     #[inline(always)]
     fn block(&self, state: u64, block: &Block) -> u64 {
+        self.words(state, key::words(block))
+    }
+
+    #[inline(always)]
+    fn words(&self, state: u64, [a, b, c, d]: [u64; 4]) -> u64 {
         let [k0, k1, k2, k3] = self.0;
-        let word = |at: usize| -> u64 {
-            match block.get(at..).and_then(|b| b.first_chunk::<8>()) {
-                Some(b) => u64::from_le_bytes(*b),
-                None => 0,
-            }
-        };
-        fold(word(0) ^ k0 ^ state, word(8) ^ k1) ^ fold(word(16) ^ k2 ^ state.rotate_left(32), word(24) ^ k3)
+        // Folded once more: an exclusive or would leave names in a row unevenly spread.
+        fold(
+            fold(a ^ k0 ^ state, b ^ k1),
+            fold(c ^ k2 ^ state.rotate_left(32), d ^ k3),
+        )
+    }
+
+    /// Hash of a name of one block, zero-padded, and `len` bytes.
+    #[inline(always)]
+    fn short(&self, name: &Block, len: usize) -> u64 {
+        self.block(len as u64, name)
     }
 
     /// Hash of a key.
     #[inline(always)]
     fn key(&self, key: &Key) -> u64 {
-        let state = self.block(key.len() as u64, key.first_block());
+        let state = self.short(key.first_block(), key.len());
         if key.len() <= 32 {
             state
         } else {
@@ -243,41 +324,74 @@ pub struct Names {
     mask: u32,
     probes_max: u32,
     depth_max: u8,
-    slots: Table<Slot>,
+    buckets: Table<Bucket>,
     nodes: Table<Node>,
     long: Table<u8>,
     entries: Table<Entry>,
 }
 
+impl Found {
+    /// Nothing was found.
+    pub const NONE: Self = Self {
+        node: NONE,
+        service: NONE,
+        policy: 0,
+    };
+}
+
 impl Names {
+    /// Hashes a key of 32 bytes at most, and asks for its slot's cache line.
+    #[inline(always)]
+    pub fn hash_short(&self, key: &Key) -> u64 {
+        let hash = self.hash.short(key.first_block(), key.len());
+        self.prefetch(hash);
+        hash
+    }
+
     /// Hashes a key and asks for its slot's cache line.
     #[inline(always)]
     pub fn hash(&self, key: &Key) -> u64 {
         let hash = self.hash.key(key);
-        if let Some(slot) = self.slots.get((hash as u32 & self.mask) as usize) {
-            arch::prefetch_read(slot);
-        }
+        self.prefetch(hash);
         hash
     }
 
-    /// The slot whose tag fits the hash, its node prefetched. The name itself is compared later, by
-    /// [`Names::confirm`], when the node has arrived.
     #[inline(always)]
-    pub fn candidate(&self, hash: u64) -> Option<Found> {
-        let found = self.probe(hash, |_| true)?;
-        if let Some(node) = self.nodes.get(found.node as usize) {
-            arch::prefetch_read(node);
-        }
-        Some(found)
+    fn prefetch(&self, hash: u64) {
+        arch::prefetch_entry(&self.buckets, (hash as u32 & self.mask) as usize);
     }
 
-    /// The node of `key`, starting from its candidate; probes on when the candidate only shares the tag.
+    /// Finds the slot whose tag fits the hash and asks for its node's line; [`Found::NONE`] without. The name itself
+    /// is compared later, by [`Names::confirm_short`], when the node has arrived.
     #[inline(always)]
-    pub fn confirm(&self, candidate: Found, hash: u64, key: &Key) -> Option<Found> {
-        if self.is_name(candidate.node, key) {
-            return Some(candidate);
+    pub fn candidate(&self, hash: u64, found: &mut Found) {
+        if let Some(bucket) = self.buckets.get((hash as u32 & self.mask) as usize) {
+            let fit = arch::equal_words(&bucket.tags, tag(hash));
+            if fit != 0 {
+                *found = bucket.found(fit.trailing_zeros());
+                arch::prefetch_entry(&self.nodes, found.node as usize);
+                return;
+            }
+            if !bucket.is_full() {
+                *found = Found::NONE;
+                return;
+            }
         }
-        self.probe(hash, |node| self.is_name(node, key))
+        *found = self.candidate_on(hash);
+    }
+
+    /// As [`Names::candidate`], when the first bucket is full of others: seldom.
+    #[inline(never)]
+    fn candidate_on(&self, hash: u64) -> Found {
+        self.probe(hash, |_| true).unwrap_or(Found::NONE)
+    }
+
+    /// The candidate's node, if it is that of `key`, of 32 bytes at most. Without, [`Names::find`] may still find one: a
+    /// candidate only shares the tag.
+    #[inline(always)]
+    pub fn confirm_short(&self, candidate: Found, key: &Key) -> Option<&Node> {
+        let node = self.nodes.get(candidate.node as usize)?;
+        (node.len as usize == key.len() && node.name == *key.first_block()).then_some(node)
     }
 
     /// The node of `key`.
@@ -287,20 +401,20 @@ impl Names {
     }
 
     #[inline(always)]
-    fn probe(&self, hash: u64, accept: impl Fn(u32) -> bool) -> Option<Found> {
-        let tag = (hash >> 32) as u32;
+    fn probe(&self, hash: u64, mut accept: impl FnMut(u32) -> bool) -> Option<Found> {
         let mut at = hash as u32;
         for _ in 0..self.probes_max {
-            let slot = self.slots.get((at & self.mask) as usize)?;
-            if slot.node == 0 {
-                return None;
+            let bucket = self.buckets.get((at & self.mask) as usize)?;
+            let mut fit = arch::equal_words(&bucket.tags, tag(hash));
+            while fit != 0 {
+                let found = bucket.found(fit.trailing_zeros());
+                if accept(found.node) {
+                    return Some(found);
+                }
+                fit &= fit - 1;
             }
-            if slot.tag == tag && accept(slot.node - 1) {
-                return Some(Found {
-                    node: slot.node - 1,
-                    service: slot.service.wrapping_sub(1),
-                    policy: slot.policy,
-                });
+            if !bucket.is_full() {
+                return None;
             }
             at = at.wrapping_add(1);
         }
@@ -346,17 +460,17 @@ impl Names {
         if node.count == 0 {
             return None;
         }
-        if node.first.rtype == rtype {
+        if node.first.rtype() == rtype {
             return Some(&node.first);
         }
         let start = node.entries as usize;
         let rest = self.entries.get(start..start + node.count as usize - 1)?;
-        let mut default = (node.first.rtype == Entry::DEFAULT).then_some(&node.first);
+        let mut default = (node.first.rtype() == Entry::DEFAULT).then_some(&node.first);
         for entry in rest {
-            if entry.rtype == rtype {
+            if entry.rtype() == rtype {
                 return Some(entry);
             }
-            if entry.rtype == Entry::DEFAULT {
+            if entry.rtype() == Entry::DEFAULT {
                 default = Some(entry);
             }
         }
@@ -364,27 +478,83 @@ impl Names {
     }
 
     /// The closest encloser (RFC 4592 section 3.3.1) of a name that is not in the table: the longest
-    /// existing ancestor, and where its name starts in `name`. `offsets` and `labels` are those of
-    /// `name`, which is lower-cased. `None` only when no zone is served.
-    pub fn closest_encloser(&self, name: &[u8], offsets: &[u8; 128], labels: usize) -> Option<(u32, usize)> {
-        let exists = |depth: usize| -> Option<(u32, usize)> {
-            // `depth` labels from the right; 0 is the root.
-            let at = match labels.checked_sub(depth).and_then(|i| offsets.get(i)) {
-                Some(&at) if depth > 0 => at as usize,
-                _ => name.len().saturating_sub(1),
-            };
-            self.find_suffix(name.get(at..)?).map(|found| (found.node, at))
-        };
-        let mut best = exists(0)?;
+    /// existing ancestor, and where its name starts in the key. `starts` and `labels` are those of the key, whose tail is
+    /// clear. `None` only when no zone is served.
+    #[inline(always)]
+    pub fn closest_encloser<const N: usize>(
+        &self,
+        key: &Key,
+        starts: &[u8; N],
+        labels: usize,
+    ) -> Option<(&Node, usize)> {
+        let mut best = None;
         let (mut low, mut high) = (0, labels.saturating_sub(1).min(self.depth_max as usize));
         while low < high {
+            // The ancestor of so many labels.
             let middle = (low + high).div_ceil(2);
-            match exists(middle) {
-                Some(found) => (best, low) = (found, middle),
+            let at = *starts.get(labels - middle)? as usize;
+            match self.ancestor(key, at) {
+                Some(node) => (best, low) = (Some((node, at)), middle),
                 None => high = middle - 1,
             }
         }
-        Some(best)
+        best.or_else(|| self.root(key))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn root(&self, key: &Key) -> Option<(&Node, usize)> {
+        let at = key.len().saturating_sub(1);
+        Some((self.ancestor(key, at)?, at))
+    }
+
+    /// The node of the key's ancestor that starts at its byte `at`.
+    #[inline(always)]
+    fn ancestor(&self, key: &Key, at: usize) -> Option<&Node> {
+        match key.suffix(at) {
+            Some((words, len)) => self.node_of_words(words, len),
+            None => {
+                let found = self.find_suffix(key.name().get(at..)?)?;
+                self.nodes.get(found.node as usize)
+            }
+        }
+    }
+
+    /// The index of a node of this table.
+    pub fn index_of(&self, node: &Node) -> u32 {
+        self.nodes
+            .iter()
+            .position(|other| std::ptr::eq(other, node))
+            .map_or(NONE, |index| index as u32)
+    }
+
+    /// The node of a name of one block, by its words, and `len` bytes.
+    #[inline(always)]
+    fn node_of_words(&self, words: [u64; 4], len: usize) -> Option<&Node> {
+        let hash = self.hash.words(len as u64, words);
+        let bucket = self.buckets.get((hash as u32 & self.mask) as usize)?;
+        let fit = arch::equal_words(&bucket.tags, tag(hash));
+        if fit != 0 {
+            let node = self.nodes.get(bucket.found(fit.trailing_zeros()).node as usize)?;
+            if node.len as usize == len && key::words(&node.name) == words {
+                return Some(node);
+            }
+        } else if !bucket.is_full() {
+            return None;
+        }
+        self.node_of_words_on(hash, words, len)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn node_of_words_on(&self, hash: u64, words: [u64; 4], len: usize) -> Option<&Node> {
+        let node = |index: u32| {
+            self.nodes
+                .get(index as usize)
+                .filter(|node| node.len as usize == len && key::words(&node.name) == words)
+        };
+        self.probe(hash, |index| node(index).is_some())
+            .and_then(|found| node(found.node))
     }
 
     /// The wildcard directly below the name `suffix` (lower-cased wire form).
@@ -396,6 +566,7 @@ impl Names {
         self.find_suffix(name.get(..suffix.len() + 2)?)
     }
 
+    #[inline(never)]
     fn find_suffix(&self, name: &[u8]) -> Option<Found> {
         let (first, tail) = name.split_at_checked(32).unwrap_or((name, &[]));
         self.probe(self.hash.name(name), |node| {
@@ -467,7 +638,10 @@ impl NamesBuilder {
             flags,
             count: u8::try_from(entries.len()).unwrap_or(u8::MAX),
             pad: 0,
-            first: entries.first().copied().unwrap_or_default(),
+            first: entries
+                .first()
+                .copied()
+                .unwrap_or(Entry::default().with_flags(Entry::OTHER)),
         });
         self.services.push(match service {
             Some((service, policy)) => (service + 1, policy),
@@ -480,14 +654,14 @@ impl NamesBuilder {
     /// # Errors
     /// When the kernel has no memory.
     pub fn build(self) -> io::Result<Names> {
-        // At most half full, so that runs stay short and a miss meets a free slot.
-        let capacity = (self.nodes.len() * 2).next_power_of_two().max(4);
+        // At most two names a bucket, so that few buckets overflow.
+        let capacity = self.nodes.len().div_ceil(2).next_power_of_two();
         let mut names = Names {
             hash: self.hash,
             mask: capacity as u32 - 1,
             probes_max: 1,
             depth_max: self.depth_max,
-            slots: Table::zeroed(capacity)?,
+            buckets: Table::zeroed(capacity)?,
             nodes: Table::from_vec(self.nodes)?,
             long: Table::from_vec(self.long)?,
             entries: Table::from_vec(self.entries)?,
@@ -496,25 +670,37 @@ impl NamesBuilder {
         for (index, &(service, policy)) in self.services.iter().enumerate() {
             name.clear();
             names.name_of(index as u32, &mut name);
-            let hash = names.hash.name(&name);
-            let mut at = hash as u32;
-            let mut probes = 1;
-            while let Some(slot) = names.slots.get_mut((at & names.mask) as usize) {
-                if slot.node == 0 {
-                    *slot = Slot {
-                        tag: (hash >> 32) as u32,
-                        node: index as u32 + 1,
-                        service,
-                        policy,
-                    };
-                    break;
-                }
-                at = at.wrapping_add(1);
-                probes += 1;
-            }
-            names.probes_max = names.probes_max.max(probes);
+            names.place(index as u32, service, policy, &name);
         }
         Ok(names)
+    }
+}
+
+impl Names {
+    /// Gives a node its slot. `service` is as in the slot.
+    fn place(&mut self, node: u32, service: u32, policy: u32, name: &[u8]) {
+        let hash = self.hash.name(name);
+        let mut at = hash as u32;
+        let mut probes = 1;
+        while let Some(bucket) = self.buckets.get_mut((at & self.mask) as usize) {
+            if let Some(free) = bucket.tags.iter().position(|tag| *tag == 0) {
+                let words = [
+                    (&mut bucket.tags, tag(hash)),
+                    (&mut bucket.nodes, node),
+                    (&mut bucket.services, service),
+                    (&mut bucket.policies, policy),
+                ];
+                for (words, value) in words {
+                    if let Some(word) = words.get_mut(free) {
+                        *word = value;
+                    }
+                }
+                break;
+            }
+            at = at.wrapping_add(1);
+            probes += 1;
+        }
+        self.probes_max = self.probes_max.max(probes);
     }
 }
 

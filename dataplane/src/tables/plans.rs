@@ -39,9 +39,10 @@ zeroable!(Group {
 zeroable!(Pool {
     mask,
     groups,
-    group_count,
     fixed,
-    first,
+    base,
+    one_tier,
+    group_count,
     word,
     weight_max,
     answers,
@@ -84,10 +85,10 @@ impl Cell {
         first
     }
 
-    /// Whether the cell is one tier of this many sites.
+    /// Whether the cell is one tier of all groups of a pool.
     #[inline(always)]
-    pub fn is_one_tier_of(&self, sites: u32) -> bool {
-        1u32.checked_shl(sites.wrapping_sub(1)) == Some(self.ends)
+    pub fn is_one_tier_of(&self, pool: &Pool) -> bool {
+        self.ends == pool.one_tier
     }
 
     /// The ranked sites with whether each is the last of its tier.
@@ -112,15 +113,13 @@ pub type Page = [Cell; PAGE_CELLS];
 pub struct Policy {
     /// Index of its first cell; its cells are one per class.
     pub cells: u32,
-    /// [`Policy::BY_CLASS`] and [`Policy::ANY_HEALTH`].
+    /// [`Policy::BY_CLASS`].
     pub flags: u32,
 }
 
 impl Policy {
     /// Cells differ by class: the answer depends on the client. Without it the ECS scope is 0, and cell 0 serves all.
     pub const BY_CLASS: u32 = 1;
-    /// The chain has no health metric: members count as up.
-    pub const ANY_HEALTH: u32 = 2;
 }
 
 /// The members of a pool at one site. 16 bytes.
@@ -145,12 +144,14 @@ pub struct Pool {
     pub mask: u64,
     /// Index of its first group; it has one group for each site of the policy's list.
     pub groups: u32,
-    /// Number of groups.
-    pub group_count: u32,
     /// Blob of the addresses that are given when all is down (`fixed`), or [`NONE`].
     pub fixed: u32,
-    /// With [`Pool::ONE_WORD`]: index of its first member in the records and weights.
-    pub first: u32,
+    /// With [`Pool::ONE_WORD`]: what to add, wrapping, to a member's bit for its index in the records and weights.
+    pub base: u32,
+    /// What [`Cell`] says of one tier of all groups; 0 if none can.
+    pub one_tier: u32,
+    /// Number of groups.
+    pub group_count: u16,
     /// With [`Pool::ONE_WORD`]: index of the health word.
     pub word: u16,
     /// Highest weight of a member; 0: all weights are 0 or not used.
@@ -168,14 +169,42 @@ impl Pool {
     pub const ONE_WORD: u8 = 2;
 }
 
+impl Pool {
+    /// The same with that many groups.
+    pub fn with_groups(self, first: u32, count: u16) -> Self {
+        let one_tier = match count {
+            0 => 0,
+            1.. => 1u32.checked_shl(u32::from(count) - 1).unwrap_or(0),
+        };
+        Self {
+            groups: first,
+            group_count: count,
+            one_tier,
+            ..self
+        }
+    }
+
+    /// The same with all members in the health word `word`: those of `mask`, whose records begin with `first`.
+    pub fn in_one_word(self, word: u16, mask: u64, first: u32) -> Self {
+        Self {
+            word,
+            mask,
+            base: first.wrapping_sub(mask.trailing_zeros() & 63),
+            flags: self.flags | Self::ONE_WORD,
+            ..self
+        }
+    }
+}
+
 impl Default for Pool {
     fn default() -> Self {
         Self {
             mask: 0,
             groups: 0,
-            group_count: 0,
             fixed: NONE,
-            first: 0,
+            base: 0,
+            one_tier: 0,
+            group_count: 0,
             word: 0,
             weight_max: 0,
             answers: 1,
@@ -239,24 +268,25 @@ impl Plans {
         self.policies.get(index as usize)
     }
 
-    /// The cell of a policy for a class.
+    /// A cell: that of a policy for a class is its first one plus the class, with [`Policy::BY_CLASS`].
     #[inline(always)]
-    pub fn cell(&self, policy: &Policy, class: u16) -> Option<&Cell> {
-        let class = if policy.flags & Policy::BY_CLASS != 0 {
-            class as u32
-        } else {
-            0
-        };
-        let at = (policy.cells + class) as usize;
+    pub fn cell(&self, index: u32) -> Option<&Cell> {
+        let at = index as usize;
         self.pages.get(at / PAGE_CELLS)?.get(at % PAGE_CELLS)
     }
 
-    /// Asks for the cache lines of a service and its policy.
+    /// Asks for the cache line of a cell.
+    #[inline(always)]
+    pub fn prefetch_cell(&self, index: u32) {
+        if let Some(page) = self.pages.get(index as usize / PAGE_CELLS) {
+            arch::prefetch_entry(&page[..], index as usize % PAGE_CELLS);
+        }
+    }
+
+    /// Asks for the cache line of a service.
     #[inline(always)]
     pub fn prefetch(&self, service: u32) {
-        if let Some(service) = self.services.get(service as usize) {
-            arch::prefetch_read(service);
-        }
+        arch::prefetch_entry(&self.services, service as usize);
     }
 
     /// The groups of a pool, by site of its policy.

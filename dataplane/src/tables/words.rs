@@ -6,8 +6,12 @@
 
 use crate::link::{WordTarget, WordValue};
 
-/// Member slots that an appliance can have at most: 64 in each word.
-pub const SLOTS_MAX: u32 = 1 << 18;
+/// Words of member slots.
+const WORDS: usize = 1 << 12;
+/// A word whose slots are always up, for pools whose chain has no health metric.
+pub const ALWAYS_UP: u16 = WORDS as u16 - 1;
+/// Member slots that an appliance can have at most: 64 in each word but [`ALWAYS_UP`].
+pub const SLOTS_MAX: u32 = ALWAYS_UP as u32 * 64;
 /// Sites that an appliance can have at most.
 pub const SITES_MAX: u32 = 1 << 12;
 
@@ -23,10 +27,13 @@ pub struct Words {
 
 impl Default for Words {
     fn default() -> Self {
-        let members = (SLOTS_MAX / 64) as usize;
+        let mut up = vec![0; WORDS];
+        if let Some(always) = up.last_mut() {
+            *always = u64::MAX;
+        }
         Self {
-            up: vec![0; members].into(),
-            fallback: vec![0; members].into(),
+            up: up.into(),
+            fallback: vec![0; WORDS].into(),
             sites: vec![u64::MAX; (SITES_MAX / 64) as usize].into(),
             sites_out: false,
         }
@@ -40,6 +47,7 @@ impl Words {
     pub fn set(&mut self, target: WordTarget, value: WordValue) {
         let [first, second] = value;
         let (word, index) = match target {
+            WordTarget::Members(index) if index == ALWAYS_UP as u32 => return,
             WordTarget::Members(index) => (&mut self.up, index),
             WordTarget::Sites(index) => (&mut self.sites, index),
             // Not of health: the worker's clock takes it.

@@ -4,17 +4,22 @@
 //! 2^64 - 1 in the machine's byte order and folded late: 65535 divides 2^64 - 1, so nothing is
 //! lost, and the order of bytes does not matter until the result is stored (RFC 1071 section 2).
 
-use super::{load_4, load_8};
+use super::{at as at_offset, load_4, load_8};
 use crate::io::Window;
 
 /// Bytes summed by one turn of the loop.
 const BLOCK: usize = 32;
+/// Bytes summed at the end, masked: more than most headers and queries have.
+const LAST: usize = 64;
 
-/// Ones, then zeros: the 32 bytes from `BLOCK - n` on keep the first `n` bytes of a block.
-static KEEP: [u8; 2 * BLOCK] = {
-    let mut table = [0; 2 * BLOCK];
+/// Bytes behind a frame's end that [`Sum::of_end`] may overwrite.
+pub(crate) const ROOM: usize = 64;
+
+/// Ones, then zeros: the `LAST` bytes from `LAST - n` on keep the first `n` bytes of a block.
+static KEEP: [u8; 2 * LAST] = {
+    let mut table = [0; 2 * LAST];
     let mut i = 0;
-    while i < BLOCK {
+    while i < LAST {
         #[allow(clippy::indexing_slicing)] // Evaluated at compile time.
         {
             table[i] = 0xff;
@@ -86,35 +91,52 @@ impl Sum {
     }
 
     /// The bytes `start..end` of a window. An empty or impossible range sums to nothing.
-    ///
-    /// Whole 32-byte blocks with one carry chain each; the last block is masked, not copied.
     #[inline(always)]
     pub fn of_window(window: &Window, start: usize, end: usize) -> Sum {
         Self::of_part(window, start, end.saturating_sub(start))
     }
 
-    /// The `len` bytes of a window from `start` on, as [`Self::of_window`].
+    /// The `len` bytes of a window from `start` on, as [`Self::of_window`]: whole blocks while many are left, then
+    /// the last bytes, masked and not copied. One carry chain each.
     #[inline(always)]
     pub(crate) fn of_part(window: &Window, start: usize, len: usize) -> Sum {
-        let padded = (len & !(BLOCK - 1)) + BLOCK;
-        let Some(area) = window.get(start..start.wrapping_add(padded)) else {
+        let (mut sum, mut at, mut left) = (Sum::ZERO, start, len);
+        while left > LAST {
+            let Some(block) = at_offset::<BLOCK>(window, at) else {
+                return Self::of_tail(window, start, start.saturating_add(len));
+            };
+            sum = sum.plus_words(block.as_chunks().0, |word, _| word);
+            at += BLOCK;
+            left -= BLOCK;
+        }
+        let keep = KEEP
+            .get(LAST - left..)
+            .and_then(|keep| keep.first_chunk::<LAST>());
+        let (Some(last), Some(keep)) = (at_offset::<LAST>(window, at), keep) else {
             // The masked block would pass the window: only for frames near its full size.
             return Self::of_tail(window, start, start.saturating_add(len));
         };
-        let mut sum = Sum::ZERO;
-        let (blocks, _) = area.as_chunks::<BLOCK>();
-        if let Some((last, whole)) = blocks.split_last() {
-            for block in whole {
-                sum = sum.plus_block(block, &[0xff; BLOCK]);
-            }
-            if let Some(keep) = KEEP
-                .get(BLOCK - len % BLOCK..)
-                .and_then(|keep| keep.first_chunk())
-            {
-                sum = sum.plus_block(last, keep);
-            }
+        sum.plus_words(last.as_chunks().0, |word, i| {
+            word & keep
+                .as_chunks()
+                .0
+                .get(i)
+                .map_or(0, |mask| u64::from_ne_bytes(*mask))
+        })
+    }
+
+    /// The `len` bytes of a window from `start` on. The [`ROOM`] bytes behind them are overwritten with zeros, so that
+    /// whole blocks can be summed: for the end of a frame that is being written.
+    #[inline(always)]
+    pub(crate) fn of_end(window: &mut Window, start: usize, len: usize) -> Option<Sum> {
+        *crate::wire::at_mut::<ROOM>(window, start + len)? = [0; ROOM];
+        let (mut sum, mut at) = (Sum::ZERO, start);
+        while at < start + len {
+            let block = at_offset::<ROOM>(window, at)?;
+            sum = sum.plus_words(block.as_chunks().0, |word, _| word);
+            at += ROOM;
         }
-        sum
+        Some(sum)
     }
 
     #[cold]
@@ -123,15 +145,12 @@ impl Sum {
         window.get(start..end).map_or(Sum::ZERO, Sum::of)
     }
 
+    /// The words of a block, each as `keep` leaves it, in one carry chain.
     #[inline(always)]
-    fn plus_block(self, block: &[u8; BLOCK], keep: &[u8; BLOCK]) -> Sum {
-        let (words, _) = block.as_chunks::<8>();
-        let (masks, _) = keep.as_chunks::<8>();
-        let mut sum = self.0;
-        let mut carry = false;
-        for (&word, &mask) in words.iter().zip(masks) {
-            let kept = u64::from_ne_bytes(word) & u64::from_ne_bytes(mask);
-            (sum, carry) = sum.carrying_add(kept, carry);
+    fn plus_words(self, words: &[[u8; 8]], keep: impl Fn(u64, usize) -> u64) -> Sum {
+        let (mut sum, mut carry) = (self.0, false);
+        for (i, &word) in words.iter().enumerate() {
+            (sum, carry) = sum.carrying_add(keep(u64::from_ne_bytes(word), i), carry);
         }
         // A carry leaves at most 2^64 - 2 behind, so this cannot carry again.
         Sum(sum.wrapping_add(carry as u64))

@@ -59,6 +59,16 @@ pub(crate) fn load_4<const AT: usize, const N: usize>(header: &[u8; N]) -> u32 {
         .map_or(0, |b| u32::from_ne_bytes(*b))
 }
 
+/// The two bytes of a header from `AT` on, as one word in the machine's order.
+#[inline(always)]
+pub(crate) fn load_2<const AT: usize, const N: usize>(header: &[u8; N]) -> u16 {
+    const { assert!(AT + 2 <= N) };
+    header
+        .get(AT..)
+        .and_then(|b| b.first_chunk())
+        .map_or(0, |b| u16::from_ne_bytes(*b))
+}
+
 /// Stores the bytes of a word, in the machine's order, from `AT` on: one store.
 #[inline(always)]
 pub(crate) fn store<const AT: usize, const N: usize, const LEN: usize>(

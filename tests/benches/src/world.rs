@@ -172,11 +172,7 @@ impl World {
     /// What exceeds a limit.
     pub(crate) fn compile(&mut self, mac: [u8; 6]) -> Result<Snapshot> {
         let address = (IpAddr::from(SERVICE), AddressKind::Service);
-        let view = PortView {
-            mac,
-            addresses: Addresses::new([address], fastrand::u64(..))?,
-            verify_udp_checksum: true,
-        };
+        let view = PortView::new(mac, Addresses::new([address], fastrand::u64(..))?, true);
         let Compiled { snapshot, .. } =
             self.compiler
                 .compile(self.config.clone(), vec![view], |_| true, 0)?;

@@ -115,7 +115,7 @@ impl<'w, 'a> Encoder<'w, 'a> {
                 Place::ParentSide(zone, set) => Some(self.ds(name, zone, set)?),
                 place => self.elsewhere(rtype::DS, &place)?,
             };
-            entries.retain(|e| e.rtype != rtype::DS);
+            entries.retain(|e| e.rtype() != rtype::DS);
             entries.extend(ds);
         }
         Ok((entries, flags))
@@ -212,19 +212,19 @@ impl<'w, 'a> Encoder<'w, 'a> {
             }
         }
         // The type asked for most first.
-        entries.sort_by_key(|e| (!matches!(e.rtype, rtype::A | rtype::AAAA), e.rtype));
+        entries.sort_by_key(|e| (!matches!(e.rtype(), rtype::A | rtype::AAAA), e.rtype()));
         let key = lowered(&chain.target);
         let at_cut = matches!(&end, End::At(Place::Cut(cut, _)) if *cut == key);
         if at_cut || self.world.parent_side(&key).is_some() {
             let mut chain = Chain::new(name, set)?;
             let end = chain.follow(self.world, name, true)?;
-            entries.retain(|e| e.rtype != rtype::DS);
+            entries.retain(|e| e.rtype() != rtype::DS);
             entries.push(self.at_end(&chain, &end, rtype::DS)?);
         }
         let mut rest = self.at_end(&chain, &end, Entry::DEFAULT)?;
         if let Some(default) = default {
             entries.push(default);
-            rest.rtype = Entry::NOTHING;
+            rest = rest.with_rtype(Entry::NOTHING);
         }
         entries.push(rest);
         entries.insert(usize::from(!entries.is_empty()), first);

@@ -4,8 +4,8 @@
 //! Words are in the machine's order, as loaded; tests are merged by xor and or into one branch. `L3`
 //! is where the IP header starts: 14, or 18 behind one tag.
 
-use super::{DNS_PORT, PortView};
-use crate::io::{Shape, Window};
+use super::{DNS_PORT, LastAddress, PortView};
+use crate::io::{Shape, WINDOW, Window};
 use crate::stages::{Family, Layers};
 use crate::wire::checksum::Sum;
 use crate::wire::{at, eth, ipv4, ipv6, load_4, load_8, udp, vlan};
@@ -13,7 +13,7 @@ use crate::wire::{at, eth, ipv4, ipv6, load_4, load_8, udp, vlan};
 const UNTAGGED: usize = eth::HEADER_LEN;
 const TAGGED: usize = eth::HEADER_LEN + vlan::TAG_LEN;
 
-/// The destination MAC, and the group bit of the source.
+/// The destination MAC, and the group bit of the source: as [`PortView::mac_word`] in a frame from a station to us.
 const LINK_MASK: u64 = u64::from_ne_bytes([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 0]);
 /// EtherType, version and IHL.
 const V4_TYPE_MASK: u32 = u32::from_ne_bytes([0xff, 0xff, 0xff, 0]);
@@ -38,30 +38,37 @@ const V6_LEN: usize = ipv6::HEADER_LEN + udp::HEADER_LEN;
 
 /// IPv6, or either family behind one tag.
 #[inline(always)]
-pub(super) fn tagged_or_v6(window: &Window, len: usize, shape: Shape, port: &PortView) -> Option<Layers> {
+pub(super) fn tagged_or_v6(window: &mut Window, len: usize, shape: Shape, port: &PortView) -> Option<Layers> {
     let outer = u16::from_be_bytes(*at(window, UNTAGGED - 2)?);
     let inner = u16::from_be_bytes(*at(window, TAGGED - 2)?);
     match (outer, inner) {
         (eth::ETHER_TYPE_IPV6, _) => v6::<UNTAGGED>(window, len, shape, port),
-        (tag, eth::ETHER_TYPE_IPV4) if vlan::is_tpid(tag) => v4::<TAGGED>(window, len, shape, port),
+        (tag, eth::ETHER_TYPE_IPV4) if vlan::is_tpid(tag) => {
+            v4::<TAGGED>(window, len, shape, port, &mut LastAddress::NONE.clone()).map(|end| Layers {
+                l3: TAGGED as u16,
+                l4: (TAGGED + ipv4::HEADER_LEN) as u16,
+                ..Layers::plain(end)
+            })
+        }
         (tag, eth::ETHER_TYPE_IPV6) if vlan::is_tpid(tag) => v6::<TAGGED>(window, len, shape, port),
         _ => None,
     }
 }
 
-/// IPv4 without options.
+/// IPv4 without options; where the datagram ends.
 #[inline(always)]
 pub(super) fn v4<const L3: usize>(
-    window: &Window,
+    window: &mut Window,
     len: usize,
     shape: Shape,
     port: &PortView,
-) -> Option<Layers> {
+    last: &mut LastAddress,
+) -> Option<u16> {
     let ip: &[u8; V4_LEN] = at(window, L3)?;
     let udp_word = load_8::<{ ipv4::HEADER_LEN }, V4_LEN>(ip);
     let total_len = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
     let udp_len = usize::from(u16::from_be_bytes([ip[24], ip[25]]));
-    let differs = link(window, port)
+    let differs = (load_8::<0, WINDOW>(window) & LINK_MASK) ^ port.mac_word
         | u64::from((type_word::<L3>(window)? ^ V4_TYPE_WANT) & V4_TYPE_MASK)
         | ((load_8::<2, V4_LEN>(ip) ^ V4_REST_WANT) & V4_REST_MASK)
         | ((udp_word ^ PORT_WANT) & PORT_MASK)
@@ -70,33 +77,31 @@ pub(super) fn v4<const L3: usize>(
         return None;
     }
     let end = L3 + ipv4::HEADER_LEN + udp_len;
-    if shape != Shape::Whole || !fits(window, len, end, udp_len) {
+    if shape != Shape::Whole || !fits(len, end, udp_len) {
         return None;
     }
 
     let src = load_4::<12, V4_LEN>(ip).to_ne_bytes();
-    // 0.0.0.0/8, 127.0.0.0/8 and all from 224.0.0.0 on are looked at twice.
-    if src[0].wrapping_sub(1) >= 223 || src[0] == 127 || port.addresses.holds_v4(src) {
+    if port.addresses.is_odd_source_v4(src) {
         return None;
     }
-    port.addresses.lookup_v4(load_4::<16, V4_LEN>(ip).to_ne_bytes())?;
+    let dst = load_4::<16, V4_LEN>(ip);
+    if u64::from(dst) != last.0 {
+        port.addresses.lookup_v4(dst.to_ne_bytes())?;
+        last.0 = dst.into();
+    }
 
     if !Sum::of_20(ip.first_chunk()?).verifies() {
         return None;
     }
     if udp_word & CHECKSUM_MASK != 0 && port.verify_udp_checksum {
         // The addresses stand right before the UDP header, so one pass takes both.
-        let sum = Sum::of_part(window, L3 + 12, udp_len + 8);
+        let sum = Sum::of_end(window, L3 + 12, udp_len + 8)?;
         if !sum.plus(pseudo(udp_len)).verifies() {
             return None;
         }
     }
-    Some(Layers {
-        family: Family::V4,
-        l3: L3 as u16,
-        l4: (L3 + ipv4::HEADER_LEN) as u16,
-        end: end as u16,
-    })
+    Some(end as u16)
 }
 
 /// IPv6 without extension headers.
@@ -106,7 +111,7 @@ fn v6<const L3: usize>(window: &Window, len: usize, shape: Shape, port: &PortVie
     let udp_word = load_8::<{ ipv6::HEADER_LEN }, V6_LEN>(ip);
     let payload_len = usize::from(u16::from_be_bytes([ip[4], ip[5]]));
     let udp_len = usize::from(u16::from_be_bytes([ip[44], ip[45]]));
-    let differs = link(window, port)
+    let differs = (load_8::<0, WINDOW>(window) & LINK_MASK) ^ port.mac_word
         | u64::from((type_word::<L3>(window)? ^ V6_TYPE_WANT) & V6_TYPE_MASK)
         | u64::from((load_4::<4, V6_LEN>(ip) ^ V6_REST_WANT) & V6_REST_MASK)
         | ((udp_word ^ PORT_WANT) & PORT_MASK)
@@ -115,7 +120,7 @@ fn v6<const L3: usize>(window: &Window, len: usize, shape: Shape, port: &PortVie
         return None;
     }
     let end = L3 + ipv6::HEADER_LEN + udp_len;
-    if shape != Shape::Whole || !fits(window, len, end, udp_len) {
+    if shape != Shape::Whole || !fits(len, end, udp_len) {
         return None;
     }
 
@@ -140,27 +145,17 @@ fn v6<const L3: usize>(window: &Window, len: usize, shape: Shape, port: &PortVie
     })
 }
 
-/// Not zero unless the frame is for our MAC address and from a station.
-#[inline(always)]
-fn link(window: &Window, port: &PortView) -> u64 {
-    let [m0, m1, m2, m3, m4, m5] = port.mac;
-    (load_8::<0, { crate::io::WINDOW }>(window) ^ u64::from_ne_bytes([m0, m1, m2, m3, m4, m5, 0, 0]))
-        & LINK_MASK
-}
-
 /// The EtherType before `L3` and the first two bytes of the IP header.
 #[inline(always)]
 fn type_word<const L3: usize>(window: &Window) -> Option<u32> {
     Some(u32::from_ne_bytes(*at(window, L3 - 2)?))
 }
 
-/// True when the UDP datagram has its header and ends inside frame and window.
+/// True when the UDP datagram has its header and ends inside the frame.
 #[inline(always)]
-fn fits(window: &Window, len: usize, end: usize, udp_len: usize) -> bool {
-    // Negative when one of the three does not fit.
-    let room = (window.len() as isize - len as isize)
-        | (len as isize - end as isize)
-        | (udp_len as isize - udp::HEADER_LEN as isize);
+fn fits(len: usize, end: usize, udp_len: usize) -> bool {
+    // Negative when one of the two does not fit; a whole frame fits its window.
+    let room = (len as isize - end as isize) | (udp_len as isize - udp::HEADER_LEN as isize);
     room >= 0
 }
 

@@ -26,29 +26,64 @@ pub const DNS_PORT: u16 = 53;
 pub const TAGS_MAX: usize = 2;
 
 /// What the stages need to know of the port that a packet came from.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct PortView {
     /// The port's MAC address.
     pub mac: [u8; 6],
+    /// The same as the first bytes of a frame, in the machine's order; then zeros.
+    mac_word: u64,
     /// The port's service addresses.
     pub addresses: Addresses,
     /// Verify UDP checksums. False only for virtual ports whose peer leaves them unfinished.
     pub verify_udp_checksum: bool,
 }
 
-/// Finds the layers of the frame in `window[..len]` and the lane that it takes. Reads only.
-///
-/// The layers hold what was found before the verdict; offsets of later layers are then 0.
-#[inline]
-pub fn classify(window: &Window, len: usize, shape: Shape, port: &PortView) -> (Layers, Lane) {
-    match fast::v4::<{ eth::HEADER_LEN }>(window, len, shape, port) {
-        Some(layers) => (layers, Lane::DnsAnswer),
-        None => otherwise(window, len, shape, port),
+impl PortView {
+    /// A port with that MAC address and those service addresses.
+    pub fn new(mac: [u8; 6], addresses: Addresses, verify_udp_checksum: bool) -> Self {
+        let [m0, m1, m2, m3, m4, m5] = mac;
+        Self {
+            mac,
+            mac_word: u64::from_ne_bytes([m0, m1, m2, m3, m4, m5, 0, 0]),
+            addresses,
+            verify_udp_checksum,
+        }
     }
 }
 
+/// The service address that the last plain query of a burst went to: most go to the same, which needs to be looked up
+/// once.
+#[derive(Clone, Copy, Debug)]
+pub struct LastAddress(u64);
+
+impl LastAddress {
+    /// Equal to no address.
+    pub const NONE: Self = Self(u64::MAX);
+}
+
+/// Accepts a plain query, which nearly every packet is: whole, untagged, IPv4 without options, for DNS at a service
+/// address. The bytes behind the datagram are cleared. Returns where it ends; its layers are [`Layers::plain`]. `None` says nothing: [`classify`] judges.
+/// `last` is of this port and these tables.
+#[inline(always)]
+pub fn plain(
+    window: &mut Window,
+    len: usize,
+    shape: Shape,
+    port: &PortView,
+    last: &mut LastAddress,
+) -> Option<u16> {
+    fast::v4::<{ eth::HEADER_LEN }>(window, len, shape, port, last)
+}
+
+/// Finds the layers of the frame in `window[..len]` and the lane that it takes. What it takes for a plain query has
+/// lost the bytes behind it, which are no part of the datagram; otherwise it reads only.
+///
+/// The layers hold what was found before the verdict; offsets of later layers are then 0.
 #[inline(never)]
-fn otherwise(window: &Window, len: usize, shape: Shape, port: &PortView) -> (Layers, Lane) {
+pub fn classify(window: &mut Window, len: usize, shape: Shape, port: &PortView) -> (Layers, Lane) {
+    if let Some(end) = plain(window, len, shape, port, &mut LastAddress::NONE.clone()) {
+        return (Layers::plain(end), Lane::DnsAnswer);
+    }
     match fast::tagged_or_v6(window, len, shape, port) {
         Some(layers) => (layers, Lane::DnsAnswer),
         None => slow::classify(window, len, shape, port),

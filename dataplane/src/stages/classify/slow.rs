@@ -106,7 +106,7 @@ fn ipv4(window: &Window, len: usize, port: &PortView, layers: &mut Layers) -> Ju
     }
     let [first, ..] = header.src;
     let never = first == 0 || first == 127 || (224..240).contains(&first) || header.src == [255; 4];
-    if never || port.addresses.holds_v4(header.src) {
+    if never || port.addresses.lookup_v4(header.src).is_some() {
         return Err(Counter::DropSourceAddress);
     }
     if header.is_fragment() {

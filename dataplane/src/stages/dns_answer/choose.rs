@@ -2,9 +2,10 @@
 //!
 //! Owns what a worker keeps for it: the health words, the round-robin positions, the random state.
 
-use super::trace::{Event, Trace};
-use crate::tables::Words;
+use super::trace::{Event, Silent, Trace};
+use crate::mmap::Table;
 use crate::tables::plans::{ANSWERS_MAX, Cell, Group, Plans, Pool, RANKED_MAX};
+use crate::tables::{NONE, Words};
 
 /// Round-robin positions kept: one for each pool and tier, by a hash. Two that share one skew each other's turns
 /// a little, so there are many.
@@ -45,10 +46,47 @@ impl Candidates {
     }
 }
 
+/// The candidates of a tier whose members are in one health word, and where its turns are kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TierInWord<'a> {
+    pub(super) pool: &'a Pool,
+    pub(super) mask: u64,
+    pub(super) rotor: usize,
+}
+
+/// Members drawn from one word, as a query keeps them between the steps.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Drawn {
+    /// The first of `count` that stand one after the other; [`NONE`] when `members` lists them.
+    pub(super) first: u32,
+    pub(super) count: u8,
+    pub(super) members: [u32; ANSWERS_MAX],
+}
+
+impl Default for Drawn {
+    fn default() -> Self {
+        Self {
+            first: NONE,
+            count: 0,
+            members: [0; ANSWERS_MAX],
+        }
+    }
+}
+
+impl Chosen {
+    fn none() -> Self {
+        Self {
+            members: [0; ANSWERS_MAX],
+            count: 0,
+            all_down: false,
+        }
+    }
+}
+
 /// How members are drawn among candidates: positions and random state.
 #[derive(Debug)]
 struct Draw {
-    rotors: Box<[u32]>,
+    rotors: Box<[u32; ROTORS]>,
     random: u64,
 }
 
@@ -62,30 +100,23 @@ impl Chooser {
         }
     }
 
-    /// Chooses up to `pool.answers` members.
-    #[inline]
+    /// Chooses up to `pool.answers` members; `index` is the pool's.
+    #[allow(clippy::too_many_arguments, reason = "few call sites")]
     pub(super) fn choose<T: Trace>(
         &mut self,
         plans: &Plans,
+        pool: &Pool,
         index: u32,
         cell: &Cell,
-        any_health: bool,
-        weights: &[u16],
+        weights: &Table<u16>,
         trace: &mut T,
     ) -> Chosen {
-        let mut chosen = Chosen {
-            members: [0; ANSWERS_MAX],
-            count: 0,
-            all_down: false,
-        };
-        let Some(pool) = plans.pools.get(index as usize) else {
-            return chosen;
-        };
+        let mut chosen = Chosen::none();
         let groups = plans.groups(pool);
         if pool.flags & Pool::ONE_WORD != 0 {
-            self.in_one_word(pool, index, groups, cell, any_health, weights, trace, &mut chosen);
+            self.in_one_word(pool, index, groups, cell, weights, trace, &mut chosen);
         } else {
-            self.in_words(pool, index, groups, cell, any_health, weights, trace, &mut chosen);
+            self.in_words(pool, index, groups, cell, weights, trace, &mut chosen);
         }
         for &member in chosen.members.iter().take(chosen.count) {
             trace.event(Event::Drawn { member });
@@ -94,46 +125,107 @@ impl Chooser {
     }
 
     /// The usual pool: candidates are the bits of one word.
-    #[inline(always)]
-    #[allow(clippy::too_many_arguments, reason = "one call site, inlined")]
+    #[allow(clippy::too_many_arguments, reason = "one call site")]
     fn in_one_word<T: Trace>(
         &mut self,
         pool: &Pool,
         index: u32,
         groups: &[Group],
         cell: &Cell,
-        any_health: bool,
-        weights: &[u16],
+        weights: &Table<u16>,
         trace: &mut T,
         chosen: &mut Chosen,
     ) {
         let words = &self.words;
-        let up = if any_health {
-            pool.mask
-        } else {
-            words.up(pool.word) & pool.mask
-        };
+        let up = words.up(pool.word);
         let (mut mask, mut site) =
-            if !T::LISTENS && !words.sites_out() && cell.is_one_tier_of(pool.group_count) {
-                (up, cell.first())
-            } else {
-                first_tier_in_word(cell, groups, up, trace, |g| words.site(g.site))
-            };
+            first_tier_in_word(cell, groups, up & pool.mask, trace, |g| words.site(g.site));
         if mask == 0 {
             chosen.all_down = true;
             trace.event(Event::AllDown);
             let fallback = words.fallback(pool.word) & pool.mask;
             (mask, site) = first_tier_in_word(cell, groups, fallback, trace, |_| true);
         }
-        let base = pool.first.wrapping_sub(pool.mask.trailing_zeros() & 63);
-        if pool.flags & Pool::WEIGHTED == 0 {
-            self.draw
-                .next_in_word(mask, base, Draw::rotor(index, site), pool.answers, chosen);
-        } else if let Some(first) = self.candidates.first_chunk_mut::<1>() {
-            *first = [Candidates { mask, base }];
-            self.draw
-                .by_weight(first, mask.count_ones(), pool, weights, chosen);
+        let mut drawn = Drawn::default();
+        let rotor = Draw::rotor(index, site);
+        chosen.count = self.draw_any(pool, mask, rotor, weights, &mut drawn) as usize;
+        chosen.members = drawn.members;
+    }
+
+    /// The first tier with a member that is up, of a pool in one word; `None` when all is down or the pool is another.
+    #[inline(always)]
+    pub(super) fn first_tier_in_word<'a>(
+        &self,
+        plans: &'a Plans,
+        index: u32,
+        cell: &Cell,
+    ) -> Option<TierInWord<'a>> {
+        let pool = plans.pools.get(index as usize)?;
+        if pool.flags & Pool::ONE_WORD == 0 {
+            return None;
         }
+        let words = &self.words;
+        let up = words.up(pool.word) & pool.mask;
+        let (mask, site) = if !words.sites_out() && cell.is_one_tier_of(pool) {
+            (up, cell.first())
+        } else {
+            first_tier_of(words, plans.groups(pool), cell, up)
+        };
+        (mask != 0).then_some(TierInWord {
+            pool,
+            mask,
+            rotor: Draw::rotor(index, site),
+        })
+    }
+
+    /// Draws when the next members in turn stand one after the other: that is so when all of the tier are up, but
+    /// for the last of a round. Gives how many, and the first of them.
+    #[inline(always)]
+    pub(super) fn next_run(&mut self, tier: &TierInWord<'_>, drawn: &mut u32) -> Option<u8> {
+        let pool = tier.pool;
+        if pool.flags != Pool::ONE_WORD {
+            return None;
+        }
+        let rotor = self.draw.rotors.get_mut(tier.rotor)?;
+        let first = tier.mask.trailing_zeros();
+        let run = tier.mask >> (first & 63);
+        // The position as an offset from the first.
+        let mut at = (*rotor & 63).wrapping_sub(first);
+        if at >= run.count_ones() {
+            at = 0;
+        }
+        let next = at + pool.answers as u32;
+        if run & run.wrapping_add(1) != 0 || next > run.count_ones() {
+            return None;
+        }
+        *rotor = first + next;
+        *drawn = pool.base.wrapping_add(first + at);
+        Some(pool.answers)
+    }
+
+    /// Draws up to `pool.answers` members of a tier, one by one; how many.
+    #[inline(never)]
+    pub(super) fn draw_any(
+        &mut self,
+        pool: &Pool,
+        mask: u64,
+        rotor: usize,
+        weights: &Table<u16>,
+        drawn: &mut Drawn,
+    ) -> u8 {
+        drawn.first = NONE;
+        if pool.flags & Pool::WEIGHTED == 0 {
+            return self.draw.next_in_word(pool, mask, rotor, &mut drawn.members);
+        }
+        let mut chosen = Chosen::none();
+        let mut candidates = [Candidates {
+            mask,
+            base: pool.base,
+        }];
+        self.draw
+            .by_weight(&mut candidates, mask.count_ones(), pool, weights, &mut chosen);
+        drawn.members = chosen.members;
+        chosen.count as u8
     }
 
     /// Any pool: candidates are collected site by site.
@@ -145,20 +237,14 @@ impl Chooser {
         index: u32,
         groups: &[Group],
         cell: &Cell,
-        any_health: bool,
-        weights: &[u16],
+        weights: &Table<u16>,
         trace: &mut T,
         chosen: &mut Chosen,
     ) {
         let words = &self.words;
         let candidates = &mut self.candidates;
         let mut found = first_tier(cell, groups, candidates, trace, |group| {
-            let up = if any_health {
-                u64::MAX
-            } else {
-                words.up(group.word)
-            };
-            (words.site(group.site), up)
+            (words.site(group.site), words.up(group.word))
         });
         if found.total == 0 {
             chosen.all_down = true;
@@ -186,7 +272,7 @@ impl Chooser {
 impl Draw {
     fn new(seed: u64) -> Self {
         let mut draw = Self {
-            rotors: vec![0; ROTORS].into(),
+            rotors: Box::new([0; ROTORS]),
             random: seed,
         };
         // Workers start at different places, so that together they do not start every pool at its first member.
@@ -203,7 +289,8 @@ impl Draw {
     #[inline(always)]
     fn rotor(pool: u32, site: u8) -> usize {
         let hash = (pool.wrapping_mul(61).wrapping_add(site as u32)).wrapping_mul(0x9e37_79b1);
-        (hash >> 18) as usize % ROTORS
+        const { assert!(ROTORS == 1 << 14) };
+        (hash >> 18) as usize
     }
 
     /// The next random word (SplitMix64: one addition and two multiplications).
@@ -222,25 +309,24 @@ impl Draw {
     }
 
     /// Round robin over the bits of one word: the position is the bit behind the last one given.
-    #[inline(always)]
-    fn next_in_word(&mut self, mask: u64, base: u32, rotor: usize, answers: u8, chosen: &mut Chosen) {
+    fn next_in_word(&mut self, pool: &Pool, mask: u64, rotor: usize, members: &mut [u32; ANSWERS_MAX]) -> u8 {
         let Some(rotor) = self.rotors.get_mut(rotor) else {
-            return;
+            return 0;
         };
-        let count = (answers as u32).min(mask.count_ones()) as usize;
-        let mut at = *rotor & 63;
-        for member in chosen.members.iter_mut().take(count) {
-            let ahead = mask & (u64::MAX << at);
-            let bit = if ahead != 0 {
-                ahead.trailing_zeros()
-            } else {
-                mask.trailing_zeros()
-            };
-            *member = base.wrapping_add(bit);
-            at = (bit + 1) & 63;
+        let count = (pool.answers as u32).min(mask.count_ones());
+        // The bits from the position on; once they are given, those before it.
+        let mut left = mask & (u64::MAX << (*rotor & 63));
+        let mut bit = (*rotor).wrapping_sub(1);
+        for member in members.iter_mut().take(count as usize) {
+            if left == 0 {
+                left = mask;
+            }
+            bit = left.trailing_zeros();
+            left &= left.wrapping_sub(1);
+            *member = pool.base.wrapping_add(bit);
         }
-        *rotor = at;
-        chosen.count = count;
+        *rotor = bit.wrapping_add(1);
+        count as u8
     }
 
     /// Round robin: the next `answers` candidates in order, starting where the last answer ended.
@@ -365,6 +451,12 @@ fn nth(candidates: &[Candidates], mut n: u32) -> (usize, u32) {
         n -= here;
     }
     (0, 0)
+}
+
+/// As [`first_tier_in_word`] with the sites as `words` has them.
+#[inline(never)]
+fn first_tier_of(words: &Words, groups: &[Group], cell: &Cell, up: u64) -> (u64, u8) {
+    first_tier_in_word(cell, groups, up, &mut Silent, |g| words.site(g.site))
 }
 
 /// The bits of the first tier that has any of `live`, and the tier's first site; all groups are in one word.

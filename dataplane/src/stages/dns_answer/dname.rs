@@ -6,9 +6,9 @@
 //! the question: behind a chain their pointers are moved to where the name stands in the reply.
 
 use super::write::Reply;
-use super::{CNAMES_MAX, Engine, Event, Located, Outcome, Trace, Transport, class_of};
+use super::{CNAMES_MAX, Choice, Engine, Event, Located, Outcome, Trace, Transport};
 use crate::counters::Counter;
-use crate::tables::answers::{Blob, Head, names_in_rdata};
+use crate::tables::answers::{Blob, Counts, Head, names_in_rdata};
 use crate::tables::names::{Entry, Found, Node};
 use crate::tables::{Key, NONE, Snapshot};
 use crate::wire::dns::{self, HEADER_LEN, flags, rcode, rtype};
@@ -81,7 +81,6 @@ impl Engine {
         entry: &Entry,
         trace: &mut T,
     ) -> Outcome {
-        q.class = class_of(snapshot, q.client);
         let mut reply = Reply::start(snapshot, q, buffer, transport);
         let question = At {
             offset: HEADER_LEN,
@@ -141,16 +140,16 @@ impl Engine {
             }
             (entry, is_dname) = match place(snapshot, reply, next) {
                 Place::Elsewhere => return stopped,
-                Place::Ends(entry) if entry.flags & Entry::REFERRAL == 0 => (entry, true),
+                Place::Ends(entry) if !entry.has(Entry::REFERRAL) => (entry, true),
                 Place::Ends(entry) => return reply.at_end(snapshot, entry.blob, name, stopped),
                 Place::Missing(node) => {
                     let end = End::new(rcode::NXDOMAIN, Counter::DnsNxdomain);
                     return reply.at_end(snapshot, negative_of(snapshot, node), name, end);
                 }
                 Place::At(node, found) => match snapshot.names.entry(node, rtype::CNAME) {
-                    Some(cname) if cname.rtype == rtype::CNAME => (cname, false),
+                    Some(cname) if cname.rtype() == rtype::CNAME => (cname, false),
                     _ => match snapshot.names.entry(node, q.qtype) {
-                        Some(entry) if entry.flags & Entry::DNAME != 0 => (entry, true),
+                        Some(entry) if entry.has(Entry::DNAME) => (entry, true),
                         // The DNAME asked for led here, and stands in the answer.
                         Some(entry) if passed.dnames.contains(&entry.blob) => return stopped,
                         entry => return self.at_last(snapshot, q, reply, (node, found), entry, name, trace),
@@ -179,14 +178,14 @@ impl Engine {
         });
         if found.service != NONE && matches!(q.qtype, rtype::A | rtype::AAAA) {
             let chosen = self.service(snapshot, q, reply, found.service, name.pointer(), trace);
-            end.scope = chosen.scope;
-            if chosen.addresses {
+            end.scope = chosen.1;
+            if let Choice::Given = chosen.0 {
                 return end;
             }
-        } else if let Some(entry) = entry.filter(|e| e.flags & Entry::CNAMES != 0) {
+        } else if let Some(entry) = entry.filter(|e| e.has(Entry::CNAMES)) {
             let chosen = self.service_with_cnames(snapshot, q, reply, entry.service, name.pointer(), trace);
-            end.scope = chosen.scope;
-            if chosen.addresses {
+            end.scope = chosen.1;
+            if let Choice::Given = chosen.0 {
                 return end;
             }
         } else if let Some(entry) = entry {
@@ -208,7 +207,7 @@ fn negative_of(snapshot: &Snapshot, node: &Node) -> u32 {
 fn place<'s, const N: usize>(snapshot: &'s Snapshot, reply: &Reply<'_, N>, name: At) -> Place<'s> {
     let names = &snapshot.names;
     let wire = reply.bytes(name);
-    let key = Key::new(wire);
+    let mut key = Key::new(wire);
     let ends = |node: &'s Node| {
         names
             .entry(node, rtype::DNAME)
@@ -218,7 +217,7 @@ fn place<'s, const N: usize>(snapshot: &'s Snapshot, reply: &Reply<'_, N>, name:
         Some(node) if node.has(Node::OUTSIDE) => Place::Elsewhere,
         // DS of the cut itself is an entry beside its default.
         Some(node) if node.has(Node::CUT) => match names.entry(node, reply.q.qtype) {
-            Some(entry) if entry.rtype == rtype::DS => Place::At(node, found),
+            Some(entry) if entry.rtype() == rtype::DS => Place::At(node, found),
             _ => ends(node),
         },
         Some(node) => Place::At(node, found),
@@ -229,10 +228,8 @@ fn place<'s, const N: usize>(snapshot: &'s Snapshot, reply: &Reply<'_, N>, name:
     }
     let mut offsets = [0; 128];
     let labels = dns::label_offsets(key.name(), &mut offsets);
-    let Some((encloser, start)) = names.closest_encloser(key.name(), &offsets, labels) else {
-        return Place::Elsewhere;
-    };
-    let Some(node) = names.node(encloser) else {
+    key.clear_tail();
+    let Some((node, start)) = names.closest_encloser(&key, &offsets, labels) else {
         return Place::Elsewhere;
     };
     if node.has(Node::OUTSIDE) {
@@ -340,7 +337,7 @@ impl<const N: usize> Reply<'_, N> {
             len: target.len(),
         };
         self.at = end;
-        self.ancount += 1;
+        self.counts = self.counts.plus(Counts::ANSWER);
         Some(made)
     }
 
@@ -365,7 +362,7 @@ impl<const N: usize> Reply<'_, N> {
     /// Appends a blob whose question is `name`. `None`, with nothing appended, when it does not fit or has pointers
     /// that would lie too far behind.
     fn blob_behind(&mut self, blob: &Blob<'_>, name: At) -> Option<()> {
-        let before = (self.at, self.ancount, self.nscount, self.arcount);
+        let before = (self.at, self.counts);
         let mut as_it_is = *blob;
         as_it_is.head.fixups = 0;
         self.blob(&as_it_is);
@@ -379,7 +376,7 @@ impl<const N: usize> Reply<'_, N> {
         };
         let moved = moved.records(self.buffer.get_mut(..self.at)?);
         if moved.is_none() {
-            (self.at, self.ancount, self.nscount, self.arcount) = before;
+            (self.at, self.counts) = before;
         }
         moved
     }

@@ -7,25 +7,28 @@
 
 mod choose;
 mod cnames;
+mod denial;
 mod dname;
 mod parse;
 mod stage;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod usual;
 mod write;
 
 pub use choose::Chooser;
 pub use parse::{Client, Located};
-pub use stage::{DnsAnswer, UDP_ROOM, answer, locate};
+pub use stage::{DnsAnswer, UDP_ROOM};
 pub use trace::{Event, Silent, Trace};
 
 use crate::counters::Counter;
+use crate::tables::classes::Class;
 use crate::tables::names::{Entry, Found, Node};
-use crate::tables::plans::{Policy, Service};
+use crate::tables::plans::{Cell, Policy, RecordA, RecordAaaa, Service};
 use crate::tables::{NONE, Snapshot, Zone};
 use crate::wire::dns::{self, flags, rcode, rtype};
-use crate::wire::edns::Keepalive;
+use crate::wire::edns::Edns;
 use parse::Status;
 use write::Reply;
 
@@ -48,6 +51,28 @@ pub enum Outcome {
     },
     /// No reply; the counter is a drop reason.
     Drop(Counter),
+}
+
+impl Outcome {
+    /// Length of the reply, or why there is none.
+    ///
+    /// # Errors
+    /// The drop reason.
+    #[inline(always)]
+    pub fn reply_len(self) -> Result<usize, Counter> {
+        match self {
+            Outcome::Reply { len, .. } => Ok(len),
+            Outcome::Drop(reason) => Err(reason),
+        }
+    }
+
+    /// The same reply, the all-down rule having chosen it or not.
+    fn noting(mut self, down: bool) -> Self {
+        if let Outcome::Reply { all_down, .. } = &mut self {
+            *all_down = down;
+        }
+        self
+    }
 }
 
 /// A worker's engine: what answers depend on beside the snapshot.
@@ -81,19 +106,18 @@ impl Engine {
     /// point at.
     #[inline(always)]
     pub fn find(&self, snapshot: &Snapshot, q: &mut Located) {
-        if q.status != Status::Answer {
+        if !matches!(q.status, Status::Short | Status::Answer) {
             return;
         }
-        q.candidate = snapshot.names.candidate(q.hash);
-        if let Some(found) = q.candidate
-            && found.service != NONE
-        {
-            snapshot.plans.prefetch(found.service);
-            q.class = class_of(snapshot, q.client);
-            if let Some(policy) = snapshot.plans.policy(found.policy)
-                && let Some(cell) = snapshot.plans.cell(policy, q.class.id)
-            {
-                crate::arch::prefetch_read(cell);
+        snapshot.names.candidate(q.hash, &mut q.found);
+        if q.found.service != NONE {
+            snapshot.plans.prefetch(q.found.service);
+            if let Some(ranked) = rank(snapshot, q, q.found.policy) {
+                q.cell = ranked.cell;
+                if q.by_subnet {
+                    q.subnet_scope = ranked.scope;
+                }
+                snapshot.plans.prefetch_cell(ranked.cell);
             }
         }
     }
@@ -109,27 +133,66 @@ impl Engine {
         transport: Transport,
         trace: &mut T,
     ) -> Outcome {
+        if !T::LISTENS {
+            self.choose(snapshot, q);
+        }
+        self.answer_chosen(snapshot, q, buffer, transport, trace)
+    }
+
+    /// The same when [`Engine::choose`] was there.
+    #[inline(always)]
+    fn answer_chosen<const N: usize, T: Trace>(
+        &mut self,
+        snapshot: &Snapshot,
+        q: &mut Located,
+        buffer: &mut [u8; N],
+        transport: Transport,
+        trace: &mut T,
+    ) -> Outcome {
+        if !T::LISTENS && !bad_keepalive(q, transport) {
+            if let Some(len) = self.usual(snapshot, q, buffer, transport) {
+                return Outcome::Reply {
+                    len,
+                    counter: Counter::DnsAnswer,
+                    truncated: false,
+                    all_down: false,
+                };
+            }
+        }
+        self.answer_any(snapshot, q, buffer, transport, trace)
+    }
+
+    /// Any query; every step of it.
+    #[inline(never)]
+    fn answer_any<const N: usize, T: Trace>(
+        &mut self,
+        snapshot: &Snapshot,
+        q: &mut Located,
+        buffer: &mut [u8; N],
+        transport: Transport,
+        trace: &mut T,
+    ) -> Outcome {
         match q.status {
-            Status::Answer => {}
+            Status::Short | Status::Answer => {}
             Status::Drop(reason) => return Outcome::Drop(reason),
             Status::Error(rcode) => return error(snapshot, q, buffer, transport, rcode),
         }
-        if matches!(transport, Transport::Tcp { .. }) && q.edns.keepalive == Keepalive::WithData {
+        if bad_keepalive(q, transport) {
             return error(snapshot, q, buffer, transport, rcode::FORMERR as u16);
         }
         trace.event(Event::Question { rtype: q.qtype });
-        let found = match q.candidate {
-            Some(candidate) => snapshot.names.confirm(candidate, q.hash, &q.key),
-            None => None,
+        // Without a candidate there is no such name; with one it may be another's.
+        let found = match q.found.node {
+            NONE => None,
+            _ => snapshot.names.find(&q.key),
         };
         match found {
-            Some(found) => self.at_node(snapshot, q, buffer, transport, found, false, trace),
+            Some(found) => self.at_node(snapshot, q, buffer, transport, found, trace),
             None => self.missing(snapshot, q, buffer, transport, trace),
         }
     }
 
     /// The name is not in the table as guessed: check the guess, then look for what covers the name.
-    #[cold]
     #[inline(never)]
     fn missing<const N: usize, T: Trace>(
         &mut self,
@@ -139,34 +202,37 @@ impl Engine {
         transport: Transport,
         trace: &mut T,
     ) -> Outcome {
-        if q.reparse_walked(buffer) {
-            if let Status::Error(rcode) = q.status {
-                return error(snapshot, q, buffer, transport, rcode);
+        if q.reparse_walked(snapshot, buffer) {
+            match q.status {
+                Status::Short | Status::Answer => {}
+                Status::Drop(reason) => return Outcome::Drop(reason),
+                Status::Error(rcode) => return error(snapshot, q, buffer, transport, rcode),
             }
-            // What was read as a client subnet behind the wrong end of the name is forgotten.
-            q.prefetch_class(snapshot);
             if let Some(found) = snapshot.names.find(&q.key) {
-                return self.at_node(snapshot, q, buffer, transport, found, false, trace);
+                return self.at_node(snapshot, q, buffer, transport, found, trace);
             }
         }
-        let name = q.key.name();
+        if matches!(q.qtype, rtype::AXFR | rtype::IXFR) {
+            return error(snapshot, q, buffer, transport, rcode::REFUSED as u16);
+        }
+        q.key.clear_tail();
         let found = snapshot
             .names
-            .closest_encloser(name, &q.offsets, q.labels as usize);
-        let Some((encloser, at)) = found else {
+            .closest_encloser(&q.key, &q.offsets, q.labels as usize);
+        let Some((node, at)) = found else {
             return error(snapshot, q, buffer, transport, rcode::REFUSED as u16);
         };
-        let Some(node) = snapshot.names.node(encloser) else {
-            return error(snapshot, q, buffer, transport, rcode::REFUSED as u16);
-        };
-        trace.event(Event::ClosestEncloser { node: encloser });
+        if T::LISTENS {
+            let node = snapshot.names.index_of(node);
+            trace.event(Event::ClosestEncloser { node });
+        }
         if node.has(Node::OUTSIDE) {
             return error(snapshot, q, buffer, transport, rcode::REFUSED as u16);
         }
         if node.has(Node::CUT) || node.has(Node::DNAME) {
             // Of a cut its default, the referral.
             return match snapshot.names.entry(node, rtype::DNAME) {
-                Some(entry) if entry.flags & Entry::REFERRAL == 0 => {
+                Some(entry) if !entry.has(Entry::REFERRAL) => {
                     self.renamed(snapshot, q, buffer, transport, entry, trace)
                 }
                 Some(entry) => fixed(snapshot, q, buffer, transport, entry),
@@ -174,18 +240,16 @@ impl Engine {
             };
         }
         if node.has(Node::WILDCARD)
-            && let Some(wildcard) = snapshot.names.wildcard(name.get(at..).unwrap_or(&[]))
+            && let Some(wildcard) = snapshot.names.wildcard(q.name().get(at..).unwrap_or(&[]))
         {
             trace.event(Event::Wildcard { node: wildcard.node });
-            return self.at_node(snapshot, q, buffer, transport, wildcard, true, trace);
+            return self.at_node(snapshot, q, buffer, transport, wildcard, trace);
         }
         let zone = snapshot.zones.get(node.zone as usize).copied();
-        negative(snapshot, q, buffer, transport, zone, rcode::NXDOMAIN)
+        negative(snapshot, q, buffer, transport, zone, rcode::NXDOMAIN, 0)
     }
 
     /// Answers from a node: the query's own, or the wildcard that covers it.
-    #[inline(always)]
-    #[allow(clippy::too_many_arguments, reason = "one call site each, inlined")]
     fn at_node<const N: usize, T: Trace>(
         &mut self,
         snapshot: &Snapshot,
@@ -193,13 +257,12 @@ impl Engine {
         buffer: &mut [u8; N],
         transport: Transport,
         found: Found,
-        wildcard: bool,
         trace: &mut T,
     ) -> Outcome {
         let Some(node) = snapshot.names.node(found.node) else {
             return error(snapshot, q, buffer, transport, rcode::SERVFAIL as u16);
         };
-        if node.has(Node::OUTSIDE) {
+        if node.has(Node::OUTSIDE) || matches!(q.qtype, rtype::AXFR | rtype::IXFR) {
             return error(snapshot, q, buffer, transport, rcode::REFUSED as u16);
         }
         trace.event(Event::Name {
@@ -207,47 +270,50 @@ impl Engine {
             zone: node.zone,
         });
         if found.service != NONE && matches!(q.qtype, rtype::A | rtype::AAAA) {
-            if wildcard || q.candidate != Some(found) {
-                q.class = class_of(snapshot, q.client);
-            }
-            let mut reply = Reply::start(snapshot, q, buffer, transport);
-            let chosen = self.service(snapshot, q, &mut reply, found.service, 0xc00c, trace);
-            if chosen.addresses {
-                return reply.finish(
-                    rcode::NOERROR as u16,
-                    flags::AA,
-                    Some(chosen.scope),
-                    Counter::DnsAnswer,
-                );
-            }
-            let zone = snapshot.zones.get(node.zone as usize);
-            if let Some(blob) = zone.and_then(|z| snapshot.answers.blob(z.negative)) {
-                reply.blob(&blob);
-            }
-            return reply.finish(
-                rcode::NOERROR as u16,
-                flags::AA,
-                Some(chosen.scope),
-                Counter::DnsNodata,
-            );
+            return self.at_service(snapshot, q, buffer, transport, found.service, node.zone, trace);
         }
         let exists = node.entry_count() > 0 || found.service != NONE;
         if q.qtype == rtype::ANY && exists && !node.has(Node::CUT) {
             return any(snapshot, q, buffer, transport, node);
         }
         match snapshot.names.entry(node, q.qtype) {
-            Some(entry) if entry.flags & Entry::SERVICE != 0 => {
+            Some(entry) if entry.has(Entry::SERVICE) => {
                 self.through_cname(snapshot, q, buffer, transport, node, entry, trace)
             }
-            Some(entry) if entry.flags & Entry::DNAME != 0 => {
+            Some(entry) if entry.has(Entry::DNAME) => {
                 self.renamed(snapshot, q, buffer, transport, entry, trace)
             }
             Some(entry) => fixed(snapshot, q, buffer, transport, entry),
             None => {
                 let zone = snapshot.zones.get(node.zone as usize).copied();
-                negative(snapshot, q, buffer, transport, zone, rcode::NOERROR)
+                negative(snapshot, q, buffer, transport, zone, rcode::NOERROR, 0)
             }
         }
+    }
+
+    /// Answers with a service's addresses.
+    #[allow(clippy::too_many_arguments, reason = "as its neighbours")]
+    fn at_service<const N: usize, T: Trace>(
+        &mut self,
+        snapshot: &Snapshot,
+        q: &Located,
+        buffer: &mut [u8; N],
+        transport: Transport,
+        service: u32,
+        zone: u32,
+        trace: &mut T,
+    ) -> Outcome {
+        let mut reply = Reply::start(snapshot, q, buffer, transport);
+        let (choice, scope) = self.service(snapshot, q, &mut reply, service, 0xc00c, trace);
+        match choice {
+            Choice::Given => {}
+            Choice::None { all_down } => {
+                let zone = snapshot.zones.get(zone as usize).copied();
+                return negative(snapshot, q, buffer, transport, zone, rcode::NOERROR, scope)
+                    .noting(all_down);
+            }
+        }
+        reply.finish(rcode::NOERROR as u16, flags::AA, Some(scope), Counter::DnsAnswer)
     }
 
     /// A CNAME chain that ends at a service: the chain, then the service's addresses; without any, the chain and the SOA
@@ -264,37 +330,31 @@ impl Engine {
         entry: &Entry,
         trace: &mut T,
     ) -> Outcome {
-        q.class = class_of(snapshot, q.client);
         let mut reply = Reply::start(snapshot, q, buffer, transport);
         let Some(blob) = snapshot.answers.blob(entry.blob) else {
             return reply.finish(rcode::SERVFAIL as u16, 0, None, Counter::DnsServfail);
         };
-        let owner = match blob.head.is_empty() {
+        let owner = match blob.head.len == 0 {
             true => 0xc00c,
             false => reply.owner(entry.owner),
         };
         reply.blob(&blob);
-        let chosen = if entry.flags & Entry::CNAMES != 0 {
-            self.service_with_cnames(snapshot, q, &mut reply, entry.service, owner, trace)
-        } else {
-            self.service(snapshot, q, &mut reply, entry.service, owner, trace)
+        let (choice, scope) = match entry.has(Entry::CNAMES) {
+            true => self.service_with_cnames(snapshot, q, &mut reply, entry.service, owner, trace),
+            false => self.service(snapshot, q, &mut reply, entry.service, owner, trace),
         };
-        if chosen.addresses || reply.is_truncated() {
-            return reply.finish(
-                rcode::NOERROR as u16,
-                flags::AA,
-                Some(chosen.scope),
-                Counter::DnsAnswer,
-            );
+        if let Choice::None { all_down } = choice
+            && !reply.is_truncated()
+        {
+            return match snapshot.names.entry(node, Entry::NOTHING) {
+                Some(none) => fixed_in_scope(snapshot, q, buffer, transport, none, scope).noting(all_down),
+                None => error(snapshot, q, buffer, transport, rcode::SERVFAIL as u16),
+            };
         }
-        match snapshot.names.entry(node, Entry::NOTHING) {
-            Some(none) => fixed_in_scope(snapshot, q, buffer, transport, none, chosen.scope),
-            None => error(snapshot, q, buffer, transport, rcode::SERVFAIL as u16),
-        }
+        reply.finish(rcode::NOERROR as u16, flags::AA, Some(scope), Counter::DnsAnswer)
     }
 
-    /// Appends a service's addresses, owned by the name at the pointer `owner`.
-    #[inline(always)]
+    /// Appends a service's addresses, owned by the name at the pointer `owner`. Gives the ECS scope with it.
     fn service<const N: usize, T: Trace>(
         &mut self,
         snapshot: &Snapshot,
@@ -303,91 +363,141 @@ impl Engine {
         service: u32,
         owner: u16,
         trace: &mut T,
-    ) -> Choice {
-        let mut choice = Choice {
-            addresses: false,
-            scope: 0,
-        };
+    ) -> (Choice, u8) {
         let plans = &snapshot.plans;
-        let Some(&Service {
-            policy: policy_index,
-            v4,
-            v6,
-            ..
-        }) = plans.service(service)
+        let Some(ranked) = plans
+            .service(service)
+            .and_then(|service| rank(snapshot, q, service.policy))
         else {
-            return choice;
+            return (Choice::None { all_down: false }, 0);
         };
-        let pool = if q.qtype == rtype::A { v4 } else { v6 };
-        let Some(policy) = plans.policy(policy_index) else {
-            return choice;
+        ranked.tell(q, service, trace);
+        let choice = match (plans.service(service), plans.cell(ranked.cell)) {
+            (Some(service), Some(cell)) => {
+                trace.event(Event::Ranked(*cell));
+                self.addresses_of(snapshot, q, reply, service, cell, owner, trace)
+            }
+            _ => Choice::None { all_down: false },
         };
-        trace.event(Event::Client {
-            service,
-            policy: policy_index,
-            class: q.class,
-            subnet: q.by_subnet,
-        });
-        if policy.flags & Policy::BY_CLASS != 0 && q.by_subnet {
-            choice.scope = q.class.depth;
+        (choice, ranked.scope)
+    }
+
+    /// Draws among a service's addresses of the family that was asked for, and appends them.
+    #[allow(clippy::too_many_arguments, reason = "as its neighbours")]
+    fn addresses_of<const N: usize, T: Trace>(
+        &mut self,
+        snapshot: &Snapshot,
+        q: &Located,
+        reply: &mut Reply<'_, N>,
+        service: &Service,
+        cell: &Cell,
+        owner: u16,
+        trace: &mut T,
+    ) -> Choice {
+        let plans = &snapshot.plans;
+        let (index, weights) = match q.qtype {
+            rtype::A => (service.v4, &plans.weights_a),
+            rtype::AAAA => (service.v6, &plans.weights_aaaa),
+            _ => return Choice::None { all_down: false },
+        };
+        let Some(pool) = plans.pools.get(index as usize) else {
+            return Choice::None { all_down: false };
+        };
+        let chosen = self.chooser.choose(plans, pool, index, cell, weights, trace);
+        if chosen.all_down {
+            reply.all_down();
         }
-        trace.event(Event::Scope(choice.scope));
-        if pool == NONE {
-            return choice;
-        }
-        let Some(cell) = plans.cell(policy, q.class.id) else {
-            return choice;
-        };
-        trace.event(Event::Ranked(*cell));
-        let weights = if q.qtype == rtype::A {
-            &plans.weights_a
-        } else {
-            &plans.weights_aaaa
-        };
-        let any_health = policy.flags & Policy::ANY_HEALTH != 0;
-        let chosen = self.chooser.choose(plans, pool, cell, any_health, weights, trace);
-        reply.all_down(chosen.all_down);
         let members = chosen
             .members
             .iter()
             .take(chosen.count)
             .map(|&member| member as usize);
-        if q.qtype == rtype::A {
-            members
-                .filter_map(|at| plans.records_a.get(at))
-                .for_each(|record| reply.record(record, owner));
-        } else {
+        if chosen.count == 0 {
+            let Some(blob) = snapshot.answers.blob(pool.fixed).filter(|_| pool.fixed != NONE) else {
+                return Choice::None {
+                    all_down: chosen.all_down,
+                };
+            };
+            reply.blob_owned(&blob, owner);
+        } else if q.qtype == rtype::A {
+            if reply.has_room(chosen.count, size_of::<RecordA>()) {
+                members
+                    .filter_map(|at| plans.records_a.get(at))
+                    .for_each(|record| reply.record(record, owner));
+            }
+        } else if reply.has_room(chosen.count, size_of::<RecordAaaa>()) {
             members
                 .filter_map(|at| plans.records_aaaa.get(at))
                 .for_each(|record| reply.record(record, owner));
         }
-        choice.addresses = chosen.count > 0;
-        if chosen.count == 0
-            && let Some(fixed) = plans.pools.get(pool as usize).filter(|p| p.fixed != NONE)
-            && let Some(blob) = snapshot.answers.blob(fixed.fixed)
-        {
-            reply.blob_owned(&blob, owner);
-            choice.addresses = true;
-        }
-        choice
+        Choice::Given
     }
+}
+
+/// Whether the query names an idle timeout, which over TCP only servers may (RFC 7828 section 3.2.1).
+#[inline(always)]
+fn bad_keepalive(q: &Located, transport: Transport) -> bool {
+    matches!(transport, Transport::Tcp { .. }) && q.edns.has(Edns::KEEPALIVE_DATA)
+}
+
+/// Where a policy's sites are ranked for a client.
+struct Ranked {
+    policy: u32,
+    /// Index of the cell.
+    cell: u32,
+    /// ECS scope of an answer by it, bits.
+    scope: u8,
+    class: Class,
+}
+
+impl Ranked {
+    /// Tells a tracer of it.
+    fn tell<T: Trace>(&self, q: &Located, service: u32, trace: &mut T) {
+        trace.event(Event::Client {
+            service,
+            policy: self.policy,
+            class: self.class,
+            subnet: q.by_subnet,
+        });
+        trace.event(Event::Scope(self.scope));
+    }
+}
+
+/// Finds the cell that ranks a policy's sites for the client.
+#[inline(always)]
+fn rank(snapshot: &Snapshot, q: &Located, index: u32) -> Option<Ranked> {
+    let policy = snapshot.plans.policy(index)?;
+    let class = match q.client {
+        Client::V4(address) => snapshot.classes.find_v4(address),
+        Client::V6(address) => find_v6(snapshot, address),
+    };
+    let mut ranked = Ranked {
+        policy: index,
+        cell: policy.cells,
+        scope: 0,
+        class,
+    };
+    if policy.flags & Policy::BY_CLASS != 0 {
+        ranked.cell += class.id as u32;
+        if q.by_subnet {
+            ranked.scope = class.depth;
+        }
+    }
+    Some(ranked)
+}
+
+#[inline(never)]
+fn find_v6(snapshot: &Snapshot, address: [u8; 16]) -> Class {
+    snapshot.classes.find_v6(address)
 }
 
 /// What a service gave.
 #[derive(Clone, Copy)]
-struct Choice {
+enum Choice {
     /// Addresses were appended, or would have been with more room.
-    addresses: bool,
-    /// ECS scope of the choice, bits.
-    scope: u8,
-}
-
-#[inline(always)]
-fn class_of(snapshot: &Snapshot, client: Client) -> crate::tables::classes::Class {
-    match client {
-        Client::V4(address) => snapshot.classes.find_v4(address),
-        Client::V6(address) => snapshot.classes.find_v6(address),
-    }
+    Given,
+    /// It has no address of this family to give; by the all-down rule or since it has none at all.
+    None { all_down: bool },
 }
 
 /// A static answer, or a referral: the same for every client.
@@ -418,15 +528,16 @@ fn fixed_in_scope<const N: usize>(
     };
     reply.blob(&blob);
     let (aa, counter) = match entry {
-        e if e.flags & Entry::REFERRAL != 0 => (0, Counter::DnsReferral),
-        e if e.rcode == rcode::NXDOMAIN => (flags::AA, Counter::DnsNxdomain),
-        _ if blob.head.ancount == 0 => (flags::AA, Counter::DnsNodata),
+        e if e.has(Entry::REFERRAL) => (0, Counter::DnsReferral),
+        e if e.rcode() == rcode::NXDOMAIN => (flags::AA, Counter::DnsNxdomain),
+        _ if blob.head.counts.answers() == 0 => (flags::AA, Counter::DnsNodata),
         _ => (flags::AA, Counter::DnsAnswer),
     };
-    reply.finish(entry.rcode as u16, aa, Some(scope), counter)
+    reply.finish(entry.rcode() as u16, aa, Some(scope), counter)
 }
 
 /// NXDOMAIN or NODATA with the zone's SOA (RFC 2308).
+#[inline(never)]
 fn negative<const N: usize>(
     snapshot: &Snapshot,
     q: &Located,
@@ -434,6 +545,7 @@ fn negative<const N: usize>(
     transport: Transport,
     zone: Option<Zone>,
     code: u8,
+    scope: u8,
 ) -> Outcome {
     let mut reply = Reply::start(snapshot, q, buffer, transport);
     let Some(blob) = zone.and_then(|z| snapshot.answers.blob(z.negative)) else {
@@ -445,7 +557,7 @@ fn negative<const N: usize>(
     } else {
         Counter::DnsNodata
     };
-    reply.finish(code as u16, flags::AA, Some(0), counter)
+    reply.finish(code as u16, flags::AA, Some(scope), counter)
 }
 
 /// ANY gets one synthesised HINFO (RFC 8482 section 4.2); a CNAME answers for itself.
@@ -460,14 +572,16 @@ fn any<const N: usize>(
     if let Some(entry) = snapshot
         .names
         .entry(node, rtype::CNAME)
-        .filter(|e| e.rtype == rtype::CNAME)
+        .filter(|e| e.rtype() == rtype::CNAME)
     {
         return fixed(snapshot, q, buffer, transport, entry);
     }
     let mut reply = Reply::start(snapshot, q, buffer, transport);
     // Owner pointer, HINFO, IN, TTL 3600, RDLENGTH 9: "RFC8482" and "".
     const RECORD: [u8; 21] = *b"\xc0\x0c\x00\x0d\x00\x01\x00\x00\x0e\x10\x00\x09\x07RFC8482\x00";
-    reply.record(&RECORD, 0xc00c);
+    if reply.has_room(1, RECORD.len()) {
+        reply.record(&RECORD, 0xc00c);
+    }
     reply.finish(rcode::NOERROR as u16, flags::AA, Some(0), Counter::DnsAnswer)
 }
 

@@ -2,17 +2,23 @@
 //! answer will read. Header, question, EDNS; nothing is written.
 //!
 //! The end of a short name is taken to be its first zero byte, without walking the labels: equality with
-//! a name of the table proves it. Whoever does not find the name must call [`Located::reparse_walked`].
+//! a name of the table proves it. Whoever does not find the name must call [`Located::reparse_walked`]. Plain
+//! queries are read by [`Located::locate`] alone, with header tests merged into one branch; whatever it doubts is
+//! read again, whole, by `parse`, which alone defines what is right.
 
+use super::choose::Drawn;
 use crate::counters::Counter;
-use crate::tables::{Key, Snapshot, classes::Class, names::Found};
+use crate::tables::{Key, Snapshot, names::Found};
 use crate::wire::dns::{self, CLASS_IN, HEADER_LEN, flags, rtype};
 use crate::wire::edns::{self, Edns};
+use crate::wire::{load_2, load_8};
 
 /// What the first half made of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
-    /// A question that the tables decide.
+    /// A question that the tables decide, of a short name whose end was guessed.
+    Short,
+    /// A question that the tables decide, of a name whose labels were walked.
     Answer,
     /// An error reply; the extended RCODE.
     Error(u16),
@@ -31,71 +37,71 @@ pub enum Client {
 
 /// A query between the two halves.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Located {
-    pub(super) key: Key,
     pub(super) hash: u64,
-    pub(super) status: Status,
+    pub(super) key: Key,
+    /// Where the name was found, unless its node is [`NONE`]; not yet compared.
+    pub(super) found: Found,
+    /// With a service: index of the cell that ranks its sites for the client.
+    pub(super) cell: u32,
     /// Offset behind the question; [`HEADER_LEN`] when there is none to echo.
     pub(super) question_end: u16,
     pub(super) qtype: u16,
-    pub(super) has_opt: bool,
-    pub(super) edns: Edns,
-    /// The query's source address.
-    source: Client,
-    /// The address that the choice goes by.
-    pub(super) client: Client,
-    /// Whether `client` is the client subnet's address.
-    pub(super) by_subnet: bool,
-    pub(super) candidate: Option<Found>,
-    pub(super) class: Class,
     /// Length of the message, bytes.
     pub(super) len: u16,
-    /// Whether the labels of the name were walked.
-    pub(super) walked: bool,
+    /// With a service: the members that were drawn, if they share a health word.
+    pub(super) drawn: Drawn,
+    /// With a service and `by_subnet`: the ECS scope of its answer, bits.
+    pub(super) subnet_scope: u8,
+    /// Whether `client` is the client subnet's address.
+    pub(super) by_subnet: bool,
     /// Once walked: how many labels the name has, and where each starts.
     pub(super) labels: u8,
-    pub(super) offsets: [u8; 128],
+    pub(super) status: Status,
+    /// The address that the choice goes by.
+    pub(super) client: Client,
+    /// With `by_subnet`: the query's source address.
+    source: Client,
+    pub(super) edns: Edns,
+    pub(super) offsets: [u8; 256],
 }
 
 impl Default for Located {
     fn default() -> Self {
         Self {
-            key: Key::default(),
             hash: 0,
-            status: Status::Drop(Counter::DropDnsShort),
+            key: Key::default(),
+            found: Found::NONE,
+            cell: 0,
             question_end: HEADER_LEN as u16,
             qtype: 0,
-            has_opt: false,
-            edns: Edns::default(),
-            source: Client::V4([0; 4]),
-            client: Client::V4([0; 4]),
-            by_subnet: false,
-            candidate: None,
-            class: Class::default(),
             len: 0,
-            walked: false,
+            drawn: Drawn::default(),
+            subnet_scope: 0,
+            by_subnet: false,
             labels: 0,
-            offsets: [0; 128],
+            status: Status::Drop(Counter::DropDnsShort),
+            client: Client::V4([0; 4]),
+            source: Client::V4([0; 4]),
+            edns: Edns::default(),
+            offsets: [0; 256],
         }
     }
 }
 
-/// The first zero byte of the first 32 from offset 12 on, as an offset from there.
-#[inline(always)]
-fn first_zero<const N: usize>(buffer: &[u8; N]) -> Option<usize> {
-    let block = buffer.get(HEADER_LEN..)?.first_chunk::<32>()?;
-    let mut at = 0;
-    for word in block.as_chunks::<8>().0 {
-        let word = u64::from_le_bytes(*word);
-        // The lowest set bit of this marks the first zero byte exactly.
-        let zeros = word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080;
-        if zeros != 0 {
-            return Some(at + zeros.trailing_zeros() as usize / 8);
-        }
-        at += 8;
-    }
-    None
-}
+/// QR and opcode, which a plain query has clear.
+const FLAGS_MASK: u16 = (flags::QR | flags::OPCODE).to_be();
+/// QDCOUNT to ARCOUNT of a plain query: one question, and one additional record or none.
+const COUNTS: u64 = u64::from_ne_bytes([0, 1, 0, 0, 0, 0, 0, 0]);
+const ONE_ADDITIONAL: u64 = u64::from_ne_bytes([0, 0, 0, 0, 0, 0, 0, 1]);
+/// The longest name that a plain query has, bytes: where the first zero byte is looked for.
+pub(super) const SHORT: usize = 32;
+/// Type and class behind a name.
+const TYPE_AND_CLASS: usize = 4;
+/// Root owner and type of an OPT record, of its first four bytes.
+const OPT_MASK: u32 = u32::from_ne_bytes([0xff, 0xff, 0xff, 0]);
+const OPT_WANT: u32 = u32::from_ne_bytes([0, 0, rtype::OPT as u8, 0]);
 
 impl Located {
     /// Reads the message in the first `len` bytes of `buffer`, asked by `client`. Bytes behind `len` may be
@@ -108,23 +114,91 @@ impl Located {
         len: usize,
         client: Client,
     ) {
-        self.len = len.min(N).min(u16::MAX as usize) as u16;
-        self.source = client;
-        match first_zero(buffer) {
-            Some(zero) => {
-                self.walked = false;
-                self.parse(buffer, Some(zero + 1));
-                if self.status != Status::Answer {
-                    self.reparse_walked(buffer);
-                }
-            }
-            None => {
-                let walked = self.walk(buffer);
-                self.parse(buffer, walked);
-            }
+        // Each kind by itself, so that no more than its bytes are written.
+        match client {
+            Client::V4(address) => self.client = Client::V4(address),
+            Client::V6(address) => self.client = Client::V6(address),
         }
+        self.by_subnet = false;
+        if !self.plain(buffer, len) {
+            self.locate_any(snapshot, buffer, len);
+            return;
+        }
+        self.len = len as u16;
+        self.status = Status::Short;
+        self.hash = snapshot.names.hash_short(&self.key);
+        if self.edns.has(Edns::SUBNET) {
+            self.take_subnet(snapshot);
+            self.prefetch_class(snapshot);
+        } else {
+            prefetch_class(snapshot, client);
+        }
+    }
+
+    /// Reads a query as nearly all are: one question with a short name, class IN, at most an OPT record. False
+    /// when it is none such, or wrong: then what was read means nothing.
+    #[inline(always)]
+    fn plain<const N: usize>(&mut self, buffer: &[u8; N], len: usize) -> bool {
+        const { assert!(N >= 512) };
+        let counts = load_8::<4, N>(buffer);
+        let Some(block) = buffer.get(HEADER_LEN..).and_then(|b| b.first_chunk::<SHORT>()) else {
+            return false;
+        };
+        let zeros = crate::arch::zero_bytes(block);
+        if zeros == 0 {
+            return false;
+        }
+        let name_len = zeros.trailing_zeros() as usize + 1;
+        let question_end = HEADER_LEN + TYPE_AND_CLASS + name_len;
+        let Some(&[t0, t1, c0, c1]) = buffer.get(HEADER_LEN + name_len..).and_then(|b| b.first_chunk())
+        else {
+            return false;
+        };
+        let differs = u64::from(load_2::<2, N>(buffer) & FLAGS_MASK)
+            | ((counts ^ COUNTS) & !ONE_ADDITIONAL)
+            | u64::from(u16::from_ne_bytes([c0, c1]) ^ CLASS_IN.to_be());
+        if differs != 0 || question_end > len {
+            return false;
+        }
+        self.qtype = u16::from_be_bytes([t0, t1]);
+        self.question_end = question_end as u16;
+        self.key.set_short(block, name_len);
+        self.edns.flags = 0;
+        counts & ONE_ADDITIONAL == 0 || self.plain_opt(buffer, len, question_end)
+    }
+
+    /// Reads the one record behind the question. False when it is no OPT record, or a wrong one.
+    #[inline(always)]
+    fn plain_opt<const N: usize>(&mut self, buffer: &[u8; N], len: usize, at: usize) -> bool {
+        let Some(b) = buffer
+            .get(at..)
+            .and_then(|b| b.first_chunk::<{ edns::OPT_LEN }>())
+        else {
+            return false;
+        };
+        let [o, t0, t1, s0, fixed @ ..] = *b;
+        let [s1, x, version, f0, f1, l0, l1] = fixed;
+        let rdata = at + edns::OPT_LEN;
+        let end = rdata + u16::from_be_bytes([l0, l1]) as usize;
+        (u32::from_ne_bytes([o, t0, t1, s0]) ^ OPT_WANT) & OPT_MASK == 0
+            && version == 0
+            && end <= len.min(N)
+            && self
+                .edns
+                .read([s0, s1, x, version, f0, f1, l0, l1], buffer, rdata, end)
+                .is_ok()
+    }
+
+    /// Any message, whole.
+    #[cold]
+    #[inline(never)]
+    fn locate_any<const N: usize>(&mut self, snapshot: &Snapshot, buffer: &[u8; N], len: usize) {
+        self.len = len.min(N).min(u16::MAX as usize) as u16;
+        let walked = self.walk(buffer);
+        self.parse(buffer, walked);
         if self.status == Status::Answer {
             self.hash = snapshot.names.hash(&self.key);
+            self.take_subnet(snapshot);
             self.prefetch_class(snapshot);
         }
     }
@@ -133,45 +207,66 @@ impl Located {
     /// again: the caller must hash and look up again.
     #[cold]
     #[inline(never)]
-    pub(super) fn reparse_walked<const N: usize>(&mut self, buffer: &[u8; N]) -> bool {
-        if self.walked {
+    pub(super) fn reparse_walked<const N: usize>(&mut self, snapshot: &Snapshot, buffer: &[u8; N]) -> bool {
+        if self.status != Status::Short {
             return false;
         }
+        self.status = Status::Answer;
         let walked = self.walk(buffer);
-        if walked == Some(self.key.len()) && self.question_end as usize > HEADER_LEN {
+        if walked == Some(self.key.len()) {
             return false;
         }
         self.parse(buffer, walked);
+        // What was read as a client subnet behind the wrong end of the name is forgotten.
+        self.take_subnet(snapshot);
         true
     }
 
     /// Length of the question's name by its labels, which are remembered; `None` when it cannot be read. A name
-    /// of 127 labels takes 127 turns, so each is short: an offset of one byte needs no bounds check.
+    /// of 127 labels takes 127 turns, so each is short.
     #[inline(never)]
     fn walk<const N: usize>(&mut self, buffer: &[u8; N]) -> Option<usize> {
-        self.walked = true;
-        let name = buffer.get(HEADER_LEN..)?.first_chunk::<256>()?;
-        let (mut at, mut labels) = (0u8, 0u8);
+        // Room for a label behind the longest name, so that one test a turn bounds both.
+        let name = buffer
+            .get(HEADER_LEN..)?
+            .first_chunk::<{ dns::NAME_ROOM + 64 }>()?;
+        let (mut at, mut labels) = (0usize, 0usize);
         loop {
-            let len = *name.get(at as usize)?;
-            if len == 0 {
+            let len = *name.get(at)? as usize;
+            if len.wrapping_sub(1) >= dns::LABEL_MAX {
+                if len > 0 {
+                    return None;
+                }
                 break;
             }
-            if len as usize > dns::LABEL_MAX {
+            // 127 labels at most, as each moves on by two bytes or more.
+            *self.offsets.get_mut(labels)? = at as u8;
+            labels += 1;
+            at += 1 + len;
+            if at >= dns::NAME_MAX {
                 return None;
             }
-            *self.offsets.get_mut(labels as usize)? = at;
-            labels += 1;
-            at = at.checked_add(len + 1)?;
         }
-        self.labels = labels;
-        let name_len = at as usize + 1;
-        (name_len <= dns::NAME_MAX && HEADER_LEN + name_len <= self.len as usize).then_some(name_len)
+        self.labels = labels as u8;
+        (HEADER_LEN + at < self.len as usize).then_some(at + 1)
+    }
+
+    /// Is no query any more: nothing is looked up.
+    pub fn forget(&mut self) {
+        self.found = Found::NONE;
+        self.status = Status::Drop(Counter::DropNoSnapshot);
     }
 
     /// A message that is not read at all.
     pub(super) fn refuse(&mut self, reason: Counter) {
+        self.found = Found::NONE;
         self.status = Status::Drop(reason);
+    }
+
+    /// With a service: the ECS scope of its answer, bits.
+    #[inline(always)]
+    pub(super) fn scope(&self) -> u8 {
+        if self.by_subnet { self.subnet_scope } else { 0 }
     }
 
     /// Length of the query, bytes.
@@ -185,35 +280,43 @@ impl Located {
         self.len == 0
     }
 
+    /// The question's name, lower-cased, in wire form.
     #[inline(always)]
-    pub(super) fn prefetch_class(&mut self, snapshot: &Snapshot) {
-        self.by_subnet = false;
-        self.client = self.source;
-        if let Some(subnet) = &self.edns.subnet
-            && snapshot.limits.ecs
-            && subnet.source > 0
-        {
-            self.by_subnet = true;
-            let [a, b, c, d, ..] = subnet.address;
-            self.client = if subnet.family == 1 {
-                Client::V4([a, b, c, d])
-            } else {
-                Client::V6(subnet.address)
-            };
+    pub(super) fn name(&self) -> &[u8] {
+        self.key.name()
+    }
+
+    /// Decides which address the choice goes by: the client subnet's, if there is one that may be used.
+    #[inline(never)]
+    fn take_subnet(&mut self, snapshot: &Snapshot) {
+        if std::mem::take(&mut self.by_subnet) {
+            self.client = self.source;
         }
-        match self.client {
-            Client::V4(address) => snapshot.classes.prefetch_v4(address),
-            Client::V6(address) => snapshot.classes.prefetch_v6(address),
+        let subnet = &self.edns.subnet;
+        if self.edns.has(Edns::SUBNET) && snapshot.limits.ecs && subnet.source() > 0 {
+            self.by_subnet = true;
+            self.source = self.client;
+            self.client = if subnet.family() == 1 {
+                Client::V4(subnet.v4())
+            } else {
+                Client::V6(subnet.v6())
+            };
         }
     }
 
-    /// Reads everything, the name being `name_len` bytes long; `None` when it cannot be read.
     #[inline(always)]
+    fn prefetch_class(&mut self, snapshot: &Snapshot) {
+        prefetch_class(snapshot, self.client);
+    }
+
+    /// Reads everything, the name being `name_len` bytes long; `None` when it cannot be read.
+    #[inline(never)]
     fn parse<const N: usize>(&mut self, buffer: &[u8; N], name_len: Option<usize>) {
         let len = self.len as usize;
         self.question_end = HEADER_LEN as u16;
-        self.has_opt = false;
-        self.edns = Edns::default();
+        self.found = Found::NONE;
+        self.edns.flags = 0;
+        self.edns.version = 0;
         let Some(header) = buffer.first_chunk::<HEADER_LEN>().filter(|_| len >= HEADER_LEN) else {
             self.status = Status::Drop(Counter::DropDnsShort);
             return;
@@ -228,7 +331,9 @@ impl Located {
         let [qdcount, ancount, nscount, arcount] =
             [[q0, q1], [a0, a1], [n0, n1], [r0, r1]].map(u16::from_be_bytes);
         let question_end = match name_len {
-            Some(name_len) if qdcount == 1 && HEADER_LEN + name_len + 4 <= len => HEADER_LEN + name_len + 4,
+            Some(name_len) if qdcount == 1 && HEADER_LEN + name_len + TYPE_AND_CLASS <= len => {
+                HEADER_LEN + name_len + TYPE_AND_CLASS
+            }
             _ => {
                 self.bad_question(
                     buffer.get(..len).unwrap_or(&[]),
@@ -240,22 +345,19 @@ impl Located {
             }
         };
         let name = buffer.get(HEADER_LEN..).unwrap_or(&[]);
-        self.key.set(name, question_end - HEADER_LEN - 4);
+        self.key.set(name, question_end - HEADER_LEN - TYPE_AND_CLASS);
         self.question_end = question_end as u16;
         self.qtype = dns::be16(buffer, question_end - 4);
         let qclass = dns::be16(buffer, question_end - 2);
         let counts = [ancount, nscount, arcount];
-        let readable = match counts {
-            [0, 0, 0] => true,
-            _ => self.read_records(buffer, len, question_end, counts),
-        };
+        let readable = self.walk_records(buffer.get(..len).unwrap_or(&[]), question_end, counts);
         self.status = if not_implemented {
             Status::Error(dns::rcode::NOTIMP as u16)
         } else if !readable {
             Status::Error(dns::rcode::FORMERR as u16)
         } else if self.edns.version != 0 {
             Status::Error(dns::rcode::BADVERS)
-        } else if qclass != CLASS_IN || matches!(self.qtype, rtype::AXFR | rtype::IXFR) {
+        } else if qclass != CLASS_IN {
             Status::Error(dns::rcode::REFUSED as u16)
         } else {
             Status::Answer
@@ -279,52 +381,6 @@ impl Located {
     }
 
     /// Reads the records behind the question for an OPT. False when the message is malformed.
-    #[inline(always)]
-    fn read_records<const N: usize>(
-        &mut self,
-        buffer: &[u8; N],
-        len: usize,
-        at: usize,
-        counts: [u16; 3],
-    ) -> bool {
-        // By far the usual case: one OPT record, right here, and it ends the message or not.
-        if counts == [0, 0, 1]
-            && let Some(b) = buffer
-                .get(at..)
-                .and_then(|m| m.first_chunk::<{ edns::OPT_LEN }>())
-            && let [0, 0, 41, s0, s1, t0, t1, t2, t3, l0, l1] = *b
-        {
-            let start = at + edns::OPT_LEN;
-            let end = start + u16::from_be_bytes([l0, l1]) as usize;
-            if end > len {
-                return false;
-            }
-            let Some(rdata) = buffer.get(start..end) else {
-                return false;
-            };
-            return self.read_opt(
-                u16::from_be_bytes([s0, s1]),
-                u32::from_be_bytes([t0, t1, t2, t3]),
-                rdata,
-            );
-        }
-        self.walk_records(buffer.get(..len).unwrap_or(&[]), at, counts)
-    }
-
-    #[inline(always)]
-    fn read_opt(&mut self, class: u16, ttl: u32, rdata: &[u8]) -> bool {
-        self.has_opt = true;
-        match edns::parse(class, ttl, rdata) {
-            Ok(edns) => {
-                self.edns = edns;
-                true
-            }
-            Err(edns::BadEdns) => false,
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
     fn walk_records(&mut self, message: &[u8], mut at: usize, counts: [u16; 3]) -> bool {
         let [ancount, nscount, arcount] = counts;
         let before = ancount as u32 + nscount as u32;
@@ -336,15 +392,24 @@ impl Located {
             at = record.end();
             if record.rtype == rtype::OPT {
                 let root = message.get(record.owner) == Some(&0);
-                if i < before || !root || self.has_opt {
+                let fixed = message.get(record.rdata - 8..).and_then(|b| b.first_chunk::<8>());
+                let Some(&fixed) = fixed.filter(|_| i >= before && root && !self.edns.has(Edns::PRESENT))
+                else {
                     return false;
-                }
-                let rdata = message.get(record.rdata..record.end()).unwrap_or(&[]);
-                if !self.read_opt(record.class, record.ttl, rdata) {
+                };
+                if self.edns.read(fixed, message, record.rdata, at).is_err() {
                     return false;
                 }
             }
         }
         true
+    }
+}
+
+#[inline(always)]
+fn prefetch_class(snapshot: &Snapshot, client: Client) {
+    match client {
+        Client::V4(address) => snapshot.classes.prefetch_v4(address),
+        Client::V6(address) => snapshot.classes.prefetch_v6(address),
     }
 }

@@ -3,13 +3,15 @@
 
 use super::{Client, Engine, Located, Outcome, Silent, Transport};
 use crate::counters::{Counter, Counters};
-use crate::io::{BURST_MAX, Window};
-use crate::stages::{Family, Layers, Verdict, reply};
+use crate::io::Window;
+use crate::stages::{Family, Layers, reply};
 use crate::tables::Snapshot;
-use crate::wire::{at, at_mut, udp};
+use crate::wire::{at, at_mut, eth, udp};
 
 /// Offset of the source address in an IPv4 header (RFC 791 section 3.1).
 const IPV4_SOURCE: usize = 12;
+/// Offset of the source address in the frame of a plain query.
+const PLAIN_SOURCE: usize = eth::HEADER_LEN + IPV4_SOURCE;
 /// Offset of the source address in an IPv6 header (RFC 8200 section 3).
 const IPV6_SOURCE: usize = 8;
 
@@ -17,11 +19,10 @@ const IPV6_SOURCE: usize = 8;
 /// any reply over UDP needs.
 pub const UDP_ROOM: usize = 1536;
 
-/// The stage: the engine and one [`Located`] for each packet of a burst.
+/// The stage of one worker.
 pub struct DnsAnswer {
     /// The engine, which owns the worker's health words.
     pub engine: Engine,
-    located: Box<[Located; BURST_MAX]>,
 }
 
 impl DnsAnswer {
@@ -29,63 +30,106 @@ impl DnsAnswer {
     pub fn new(seed: u64) -> Self {
         Self {
             engine: Engine::new(seed),
-            located: Box::new([Located::default(); BURST_MAX]),
         }
     }
 
-    /// The engine, and a [`Located`] for each packet of the burst.
+    /// First pass over a plain query that ends at `end`: reads it. The second is [`Engine::find`].
     #[inline(always)]
-    pub fn parts(&mut self) -> (&mut Engine, &mut [Located; BURST_MAX]) {
-        (&mut self.engine, &mut self.located)
+    pub fn locate_plain(located: &mut Located, snapshot: &Snapshot, window: &Window, end: u16) {
+        let (Some(message), Some(&source)) = (
+            at::<UDP_ROOM>(window, Layers::PLAIN_MESSAGE),
+            at(window, PLAIN_SOURCE),
+        ) else {
+            return;
+        };
+        let len = (end as usize).wrapping_sub(Layers::PLAIN_MESSAGE);
+        located.locate(snapshot, message, len, Client::V4(source));
     }
-}
 
-/// First pass over a packet: reads the query. The second is [`Engine::find`].
-#[inline(always)]
-pub fn locate(located: &mut Located, snapshot: &Snapshot, window: &Window, layers: &Layers) {
-    let start = layers.l4 as usize + udp::HEADER_LEN;
-    let len = (layers.end as usize).wrapping_sub(start);
-    match at::<UDP_ROOM>(window, start) {
-        Some(message) => located.locate(snapshot, message, len, client(window, layers)),
-        None => located.refuse(Counter::DropOversized),
-    }
-}
-
-/// Third pass: writes the reply frame over the query. Returns the verdict and the frame length.
-#[inline(always)]
-pub fn answer(
-    engine: &mut Engine,
-    located: &mut Located,
-    snapshot: &Snapshot,
-    window: &mut Window,
-    layers: &Layers,
-    offload: bool,
-    counters: &mut Counters,
-) -> (Verdict, usize) {
-    let start = layers.l4 as usize + udp::HEADER_LEN;
-    let Some(message) = at_mut::<UDP_ROOM>(window, start) else {
-        return (Verdict::Drop(Counter::DropOversized), 0);
-    };
-    match engine.answer(snapshot, located, message, Transport::Udp, &mut Silent) {
-        Outcome::Drop(reason) => (Verdict::Drop(reason), 0),
-        Outcome::Reply {
-            len,
-            counter,
-            truncated,
-            all_down,
-        } => {
-            let Some(frame) = reply::finish_udp(window, layers, len, offload) else {
-                return (Verdict::Drop(Counter::DropOversized), 0);
-            };
-            counters.bump(counter);
-            if truncated | all_down {
-                counters.add(Counter::DnsTruncated, truncated as u64);
-                counters.add(Counter::DnsAllDown, all_down as u64);
-            }
-            counters.add(Counter::DnsQueryBytes, located.len() as u64);
-            counters.add(Counter::DnsReplyBytes, len as u64);
-            (Verdict::Reply, frame)
+    /// First pass over any query.
+    #[inline(never)]
+    pub fn locate(located: &mut Located, snapshot: &Snapshot, window: &Window, layers: &Layers) {
+        let start = layers.l4 as usize + udp::HEADER_LEN;
+        let len = (layers.end as usize).wrapping_sub(start);
+        match at::<UDP_ROOM>(window, start) {
+            Some(message) => located.locate(snapshot, message, len, client(window, layers)),
+            None => located.refuse(Counter::DropOversized),
         }
+    }
+
+    /// Third pass: draws what a service answers with.
+    #[inline(always)]
+    pub fn choose(&mut self, located: &mut Located, snapshot: &Snapshot) {
+        self.engine.choose(snapshot, located);
+    }
+
+    /// Fourth pass over a plain query: writes the reply frame over it, if the answer is a usual one. Returns the lengths of
+    /// message and frame; `None` says nothing: [`DnsAnswer::answer`] does the rest.
+    #[inline(always)]
+    pub fn answer_plain<const OFFLOAD: bool>(
+        &self,
+        located: &Located,
+        snapshot: &Snapshot,
+        window: &mut Window,
+    ) -> Option<(usize, usize)> {
+        let message = at_mut::<UDP_ROOM>(window, Layers::PLAIN_MESSAGE)?;
+        let len = self.engine.usual(snapshot, located, message, Transport::Udp)?;
+        Some((len, reply::finish_plain(window, len, OFFLOAD)?))
+    }
+
+    /// The same for the usual denial.
+    #[inline(always)]
+    pub fn deny_plain<const OFFLOAD: bool>(
+        &self,
+        located: &mut Located,
+        snapshot: &Snapshot,
+        window: &mut Window,
+    ) -> Option<(usize, usize)> {
+        let message = at_mut::<UDP_ROOM>(window, Layers::PLAIN_MESSAGE)?;
+        let len = self.engine.deny(snapshot, located, message, Transport::Udp)?;
+        Some((len, reply::finish_plain(window, len, OFFLOAD)?))
+    }
+
+    /// Fourth pass over any other query: takes every step.
+    #[inline(never)]
+    pub fn answer(
+        &mut self,
+        located: &mut Located,
+        snapshot: &Snapshot,
+        window: &mut Window,
+        layers: &Layers,
+        offload: bool,
+        counters: &mut Counters,
+    ) -> Result<usize, Counter> {
+        let start = layers.l4 as usize + udp::HEADER_LEN;
+        let message = at_mut::<UDP_ROOM>(window, start).ok_or(Counter::DropOversized)?;
+        let outcome = self
+            .engine
+            .answer_chosen(snapshot, located, message, Transport::Udp, &mut Silent);
+        let len = outcome.reply_len()?;
+        let frame = reply::finish_udp(window, layers, len, offload).ok_or(Counter::DropOversized)?;
+        count(located, outcome, counters);
+        Ok(frame)
+    }
+}
+
+/// Counts a reply.
+#[inline(always)]
+fn count(located: &Located, outcome: Outcome, counters: &mut Counters) {
+    if let Outcome::Reply {
+        len,
+        counter,
+        truncated,
+        all_down,
+    } = outcome
+    {
+        counters.bump(counter);
+        if truncated | all_down {
+            counters.add(Counter::DnsTruncated, truncated as u64);
+            counters.add(Counter::DnsAllDown, all_down as u64);
+        }
+        counters.add(Counter::DnsQueryBytes, located.len() as u64);
+        counters.add(Counter::DnsReplyBytes, len as u64);
     }
 }
 

@@ -5,9 +5,9 @@ use super::parse::Located;
 use super::{Outcome, Transport};
 use crate::counters::Counter;
 use crate::tables::Snapshot;
-use crate::tables::answers::{Blob, Head};
+use crate::tables::answers::{Blob, Counts, Head};
 use crate::wire::dns::{self, HEADER_LEN, flags};
-use crate::wire::edns::{self, Keepalive};
+use crate::wire::edns::{self, Edns};
 
 /// A reply being written.
 pub(super) struct Reply<'a, const N: usize> {
@@ -18,9 +18,7 @@ pub(super) struct Reply<'a, const N: usize> {
     pub(super) at: usize,
     /// Records must end here, so that OPT still fits.
     pub(super) end: usize,
-    pub(super) ancount: u16,
-    pub(super) nscount: u16,
-    pub(super) arcount: u16,
+    pub(super) counts: Counts,
     pub(super) truncated: bool,
     pub(super) all_down: bool,
     /// The idle timeout that goes into OPT, 100 ms; 0: none. Over TCP alone.
@@ -35,32 +33,29 @@ impl<'a, const N: usize> Reply<'a, N> {
         buffer: &'a mut [u8; N],
         transport: Transport,
     ) -> Self {
+        const { assert!(N >= 512) };
+        let has_opt = q.edns.has(Edns::PRESENT);
         let size = match transport {
-            Transport::Udp if q.has_opt => {
-                (q.edns.udp_size.max(512)).min(snapshot.limits.udp_size_max) as usize
-            }
+            Transport::Udp if has_opt => q.edns.udp_size.max(512).min(snapshot.limits.udp_size_max) as usize,
             Transport::Udp => 512,
             Transport::Tcp { .. } => u16::MAX as usize,
         }
         .min(N);
         let keepalive = match transport {
-            Transport::Tcp { keepalive } if q.edns.keepalive == Keepalive::Asked => keepalive,
+            Transport::Tcp { keepalive } if has_opt && q.edns.has(Edns::KEEPALIVE) => keepalive,
             _ => 0,
         };
-        let mut opt = if q.has_opt { opt_len(snapshot, q) } else { 0 };
+        let mut opt = if has_opt { opt_len(snapshot, q) } else { 0 };
         if keepalive > 0 {
             opt += KEEPALIVE_LEN;
         }
-        let at = q.question_end as usize;
         Self {
             buffer,
             q,
             snapshot,
-            at,
+            at: q.question_end as usize,
             end: size.saturating_sub(opt),
-            ancount: 0,
-            nscount: 0,
-            arcount: 0,
+            counts: Counts(0),
             truncated: false,
             all_down: false,
             keepalive,
@@ -75,13 +70,13 @@ impl<'a, const N: usize> Reply<'a, N> {
     /// Takes back all records. What was truncated stays so.
     pub(super) fn restart(&mut self) {
         self.at = self.q.question_end as usize;
-        (self.ancount, self.nscount, self.arcount) = (0, 0, 0);
+        self.counts = Counts(0);
     }
 
     /// Notes that the all-down rule chose.
     #[inline(always)]
-    pub(super) fn all_down(&mut self, yes: bool) {
-        self.all_down = yes;
+    pub(super) fn all_down(&mut self) {
+        self.all_down = true;
     }
 
     /// The compression pointer to the name at `offset` in the blob that is written next.
@@ -89,25 +84,44 @@ impl<'a, const N: usize> Reply<'a, N> {
         0xc000 | (self.at as u16).wrapping_add(offset)
     }
 
-    /// Appends one pre-encoded answer record, with its owner set to the pointer `owner`.
+    /// Whether `count` records of `len` bytes each fit; if not the reply is truncated.
+    #[inline(always)]
+    pub(super) fn has_room(&mut self, count: usize, len: usize) -> bool {
+        let fits = self.at + count * len <= self.end;
+        self.truncated |= !fits;
+        fits
+    }
+
+    /// Appends one pre-encoded answer record, which has room, with its owner set to the pointer `owner`.
     #[inline(always)]
     pub(super) fn record<const M: usize>(&mut self, record: &[u8; M], owner: u16) {
-        if self.at + M > self.end {
-            self.truncated = true;
-            return;
-        }
         if let Some(to) = self
             .buffer
             .get_mut(self.at..)
             .and_then(|b| b.first_chunk_mut::<M>())
         {
             *to = *record;
-            if let Some(pointer) = to.first_chunk_mut::<2>() {
+            if owner != 0xc00c
+                && let Some(pointer) = to.first_chunk_mut::<2>()
+            {
                 *pointer = owner.to_be_bytes();
             }
         }
         self.at += M;
-        self.ancount += 1;
+        self.counts = self.counts.plus(Counts::ANSWER);
+    }
+
+    /// Appends pre-encoded answer records, which have room, owned by the question's name.
+    #[inline(always)]
+    pub(super) fn records<const M: usize>(&mut self, records: &[[u8; M]]) {
+        // One or two are usual, and copied in place.
+        let [first, rest @ ..] = records else { return };
+        self.record(first, 0xc00c);
+        let [second, rest @ ..] = rest else { return };
+        self.record(second, 0xc00c);
+        for record in rest {
+            self.record(record, 0xc00c);
+        }
     }
 
     /// Appends a blob whose answer records are all owned by a pointer at their start, and sets it to `owner`.
@@ -115,9 +129,10 @@ impl<'a, const N: usize> Reply<'a, N> {
     pub(super) fn blob_owned(&mut self, blob: &Blob<'_>, owner: u16) {
         let start = self.at;
         self.blob(blob);
-        let count = blob.head.ancount.max(1) as usize;
-        let stride = blob.head.answer as usize / count;
-        for i in 0..self.ancount.min(blob.head.ancount) as usize {
+        let written = self.at > start;
+        let count = blob.head.counts.answers();
+        let stride = blob.head.answer as usize / count.max(1) as usize;
+        for i in 0..if written { count as usize } else { 0 } {
             dns::put16(self.buffer, start + i * stride, owner);
         }
     }
@@ -127,55 +142,70 @@ impl<'a, const N: usize> Reply<'a, N> {
     #[inline(always)]
     pub(super) fn blob(&mut self, blob: &Blob<'_>) {
         let head = &blob.head;
-        let mut len = head.len();
-        let mut arcount = head.arcount;
+        let (mut len, mut counts) = (head.len as usize, head.counts);
         if self.at + len > self.end {
-            let required = head.flags & Head::ADDITIONAL_REQUIRED != 0;
             len -= head.additional as usize;
-            arcount = 0;
-            if self.at + len > self.end || (required && head.arcount > 0) {
+            counts = counts.without_additional();
+            let required = head.flags & Head::ADDITIONAL_REQUIRED != 0 && head.counts.additionals() > 0;
+            if required || self.at + len > self.end {
                 self.truncated = true;
                 return;
             }
         }
-        self.copy(blob.data, len);
+        let start = self.at;
+        self.append(blob.data, len, counts);
         if head.fixups > 0 && head.name_len as usize != self.q.key.len() {
-            self.shift(blob, len);
+            shift(
+                self.buffer.get_mut(start..).unwrap_or(&mut []),
+                blob,
+                len,
+                self.q.key.len(),
+            );
         }
+    }
+
+    /// Whether `len` more bytes fit.
+    #[inline(always)]
+    pub(super) fn fits(&self, len: usize) -> bool {
+        self.at + len <= self.end
+    }
+
+    /// Appends the first `len` bytes of `data`, which fit and are records as counted.
+    #[inline(always)]
+    pub(super) fn append(&mut self, data: &[u8], len: usize, counts: Counts) {
+        // Small record sets are one copy of a fixed size; the arena has slack behind its end, and so has the buffer.
+        let _done = len <= 32 && self.copy_fixed::<32>(data)
+            || len <= 64 && self.copy_fixed::<64>(data)
+            || copy_long(data, self.buffer.get_mut(self.at..).unwrap_or(&mut []), len);
         self.at += len;
-        self.ancount += head.ancount;
-        self.nscount += head.nscount;
-        self.arcount += arcount;
+        self.counts = self.counts.plus(counts);
     }
 
     #[inline(always)]
-    fn copy(&mut self, data: &[u8], len: usize) {
-        // One small record set is one fixed copy; the arena has slack behind its end, and so has the buffer.
-        if len <= 32
-            && let Some(from) = data.first_chunk::<32>()
-            && let Some(to) = self
-                .buffer
-                .get_mut(self.at..)
-                .and_then(|b| b.first_chunk_mut::<32>())
-        {
-            *to = *from;
-            return;
-        }
-        if let (Some(from), Some(to)) = (data.get(..len), self.buffer.get_mut(self.at..self.at + len)) {
-            to.copy_from_slice(from);
+    fn copy_fixed<const M: usize>(&mut self, data: &[u8]) -> bool {
+        let to = self
+            .buffer
+            .get_mut(self.at..)
+            .and_then(|b| b.first_chunk_mut::<M>());
+        match (data.first_chunk::<M>(), to) {
+            (Some(from), Some(to)) => {
+                *to = *from;
+                true
+            }
+            _ => false,
         }
     }
 
-    /// Shifts the pointers of a blob that was encoded for a question of another length.
-    #[inline]
-    fn shift(&mut self, blob: &Blob<'_>, len: usize) {
-        let delta = (self.q.key.len() as u16).wrapping_sub(blob.head.name_len as u16);
-        for at in blob.fixups() {
-            if at + 2 <= len {
-                let pointer = dns::be16(self.buffer, self.at + at);
-                dns::put16(self.buffer, self.at + at, pointer.wrapping_add(delta));
-            }
+    /// Writes OPT and the header of an authoritative answer to a question; its length.
+    #[inline(always)]
+    pub(super) fn finish_usual(mut self, scope: u8, rcode: u8) -> usize {
+        self.counts = self.counts.plus(Counts::QUESTION);
+        if self.q.edns.flags != 0 {
+            self.put_opt(0, Some(scope));
+            self.counts = self.counts.plus(Counts::ADDITIONAL);
         }
+        self.put_header(flags::QR | flags::AA | rcode as u16);
+        self.at
     }
 
     /// Writes OPT and the header. `scope` is the client subnet's scope, `None` to leave the option out.
@@ -184,23 +214,15 @@ impl<'a, const N: usize> Reply<'a, N> {
         if self.truncated {
             self.restart();
         }
-        if self.q.has_opt {
+        if self.q.edns.has(Edns::PRESENT) {
             self.put_opt((code >> 4) as u8, scope);
-            self.arcount += 1;
+            self.counts = self.counts.plus(Counts::ADDITIONAL);
         }
-        let has_question = self.q.question_end as usize > HEADER_LEN;
-        if let Some(header) = self.buffer.first_chunk_mut::<HEADER_LEN>() {
-            let [_, _, f0, f1, counts @ ..] = header;
-            let query = u16::from_be_bytes([*f0, *f1]);
-            let tc = if self.truncated { flags::TC } else { 0 };
-            let word = query & (flags::OPCODE | flags::RD | flags::CD) | flags::QR | aa | tc | (code & 0xf);
-            [*f0, *f1] = word.to_be_bytes();
-            let all = (has_question as u64) << 48
-                | (self.ancount as u64) << 32
-                | (self.nscount as u64) << 16
-                | self.arcount as u64;
-            *counts = all.to_be_bytes();
+        if self.q.question_end as usize > HEADER_LEN {
+            self.counts = self.counts.plus(Counts::QUESTION);
         }
+        let tc = if self.truncated { flags::TC } else { 0 };
+        self.put_header(flags::QR | aa | tc | (code & 0xf));
         Outcome::Reply {
             len: self.at,
             counter,
@@ -209,29 +231,51 @@ impl<'a, const N: usize> Reply<'a, N> {
         }
     }
 
+    /// Sets the header's flags, but for those that are kept from the query, and its counts.
+    #[inline(always)]
+    fn put_header(&mut self, set: u16) {
+        if let Some(header) = self.buffer.first_chunk_mut::<HEADER_LEN>() {
+            const KEPT: u16 = flags::OPCODE | flags::RD | flags::CD;
+            let [_, _, f0, f1, counts @ ..] = header;
+            let word = u16::from_ne_bytes([*f0, *f1]) & KEPT.to_be() | set.to_be();
+            [*f0, *f1] = word.to_ne_bytes();
+            *counts = self.counts.0.to_be_bytes();
+        }
+    }
+
     #[inline(always)]
     fn put_opt(&mut self, code_high: u8, scope: Option<u8>) {
         let limits = &self.snapshot.limits;
-        let opt = self.at;
+        let edns = &self.q.edns;
+        let (mut rdlen, mut subnet) = (0, None);
+        if edns.has(Edns::SUBNET) && limits.ecs {
+            subnet = scope;
+            rdlen = scope.map_or(0, |_| edns.subnet.wire_len());
+        }
+        let nsid = edns.has(Edns::NSID) && !limits.nsid.is_empty();
+        if nsid {
+            rdlen += 4 + limits.nsid.len();
+        }
+        if self.keepalive > 0 {
+            rdlen += KEEPALIVE_LEN;
+        }
         self.at = edns::put_opt(
             self.buffer,
-            opt,
+            self.at,
             limits.udp_size_max,
             code_high,
-            self.q.edns.dnssec_ok,
+            edns.dnssec_ok,
+            rdlen as u16,
         );
-        if let Some(subnet) = &self.q.edns.subnet
-            && let Some(scope) = scope
-            && limits.ecs
-        {
-            self.at = edns::put_subnet(self.buffer, opt, self.at, subnet, scope);
+        if let Some(scope) = subnet {
+            self.at = edns::put_subnet(self.buffer, self.at, &edns.subnet, scope);
         }
-        if self.q.edns.nsid && !limits.nsid.is_empty() {
-            self.at = edns::put_option(self.buffer, opt, self.at, edns::option::NSID, &limits.nsid);
+        if nsid {
+            self.at = edns::put_option(self.buffer, self.at, edns::option::NSID, &limits.nsid);
         }
         if self.keepalive > 0 {
             let (code, data) = (edns::option::KEEPALIVE, self.keepalive.to_be_bytes());
-            self.at = edns::put_option(self.buffer, opt, self.at, code, &data);
+            self.at = edns::put_option(self.buffer, self.at, code, &data);
         }
     }
 }
@@ -242,15 +286,35 @@ const KEEPALIVE_LEN: usize = 6;
 /// Length of the OPT record that the reply will carry at most, bytes.
 #[inline(always)]
 fn opt_len(snapshot: &Snapshot, q: &Located) -> usize {
-    let subnet = q
-        .edns
-        .subnet
-        .as_ref()
-        .map_or(0, |s| 8 + (s.source as usize).div_ceil(8));
-    let nsid = if q.edns.nsid && !snapshot.limits.nsid.is_empty() {
-        4 + snapshot.limits.nsid.len()
-    } else {
-        0
-    };
-    edns::OPT_LEN + subnet + nsid
+    let mut len = edns::OPT_LEN;
+    if q.edns.has(Edns::SUBNET) {
+        len += q.edns.subnet.wire_len();
+    }
+    if q.edns.has(Edns::NSID) && !snapshot.limits.nsid.is_empty() {
+        len += 4 + snapshot.limits.nsid.len();
+    }
+    len
+}
+
+#[inline(never)]
+fn copy_long(from: &[u8], to: &mut [u8], len: usize) -> bool {
+    match (from.get(..len), to.get_mut(..len)) {
+        (Some(from), Some(to)) => {
+            to.copy_from_slice(from);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Shifts the pointers of a blob of `len` bytes, which was encoded for a question of another length than `name_len`.
+#[inline(always)]
+fn shift(bytes: &mut [u8], blob: &Blob<'_>, len: usize, name_len: usize) {
+    let delta = (name_len as u16).wrapping_sub(blob.head.name_len as u16);
+    let Some(bytes) = bytes.get_mut(..len) else { return };
+    for at in blob.fixups() {
+        if let Some(pointer) = bytes.get_mut(at..).and_then(|b| b.first_chunk_mut::<2>()) {
+            *pointer = u16::from_be_bytes(*pointer).wrapping_add(delta).to_be_bytes();
+        }
+    }
 }

@@ -25,7 +25,7 @@ fn stage() -> Neighbour {
 fn answer(frame: &[u8]) -> (Verdict, Vec<u8>, u64) {
     let (mut window, len) = window_of(frame);
     let port = port();
-    let (layers, lane) = classify(&window, len, Shape::Whole, &port);
+    let (layers, lane) = classify(&mut window.clone(), len, Shape::Whole, &port);
     assert_eq!(lane, Lane::Neighbour);
     let mut counters = Counters::default();
     let (verdict, len) = stage().process(&mut window, &layers, &port, Ticks(1), &mut counters);
@@ -353,7 +353,7 @@ fn echo_stops_at_the_rate_limit_and_nothing_else_does() {
     let mut stage = stage();
     let mut send = |frame: &[u8], now| {
         let (mut window, len) = window_of(frame);
-        let (layers, _) = classify(&window, len, Shape::Whole, &port);
+        let (layers, _) = classify(&mut window.clone(), len, Shape::Whole, &port);
         stage
             .process(&mut window, &layers, &port, Ticks(now), &mut counters)
             .0
@@ -433,7 +433,7 @@ proptest! {
         }
         frame.truncate(frame.len() - cut);
         let (mut window, len) = window_of(&frame);
-        let (layers, lane) = classify(&window, len, Shape::Whole, &port());
+        let (layers, lane) = classify(&mut window.clone(), len, Shape::Whole, &port());
         if lane == Lane::Neighbour {
             let (verdict, len) = stage().process(&mut window, &layers, &port(), Ticks(0), &mut Counters::default());
             prop_assert!(matches!((verdict, len), (Verdict::Reply, 42..=WINDOW) | (Verdict::Drop(_), 0)));

@@ -59,10 +59,17 @@ fn check(names: &Names, reference: &BTreeMap<Vec<u8>, u32>, name: &[u8]) {
     let key = Key::new(name);
     assert_eq!(names.find(&key), want, "{name:?}");
     let hash = names.hash(&key);
-    let twice = names
-        .candidate(hash)
-        .and_then(|found| names.confirm(found, hash, &key));
-    assert_eq!(twice, want, "{name:?}");
+    let mut candidate = Found::NONE;
+    names.candidate(hash, &mut candidate);
+    // Nothing is missed, and what is confirmed is the name.
+    assert!(candidate.node != NONE || want.is_none(), "{name:?}");
+    if lowered.len() <= 32 {
+        assert_eq!(names.hash_short(&key), hash, "{name:?}");
+        match names.confirm_short(candidate, &key) {
+            Some(node) => assert_eq!((Some(candidate), names.index_of(node)), (want, candidate.node)),
+            None => assert_ne!(Some(candidate), want, "{name:?}"),
+        }
+    }
     assert_eq!(names.find_suffix(&lowered), want, "{name:?}");
 
     let star = [b"\x01*", &lowered[..]].concat();
@@ -77,11 +84,16 @@ fn check(names: &Names, reference: &BTreeMap<Vec<u8>, u32>, name: &[u8]) {
             encloser = parent(n);
         }
         let encloser = encloser.map(|n| (reference[n], lowered.len() - n.len()));
-        assert_eq!(
-            names.closest_encloser(&lowered, &offsets, labels),
-            encloser,
-            "{name:?}"
-        );
+        // A used key, so that stale bytes of a longer name would show.
+        let mut key = Key::new(&[b'z'; 255]);
+        match lowered.first_chunk::<32>() {
+            Some(block) if lowered.len() == 32 => key.set_short(block, 32),
+            _ => key.set(&lowered, lowered.len()),
+        }
+        key.clear_tail();
+        let found = names.closest_encloser(&key, &offsets, labels);
+        let found = found.map(|(node, at)| (names.index_of(node), at));
+        assert_eq!(found, encloser, "{name:?}");
     }
 }
 
@@ -192,8 +204,17 @@ fn an_empty_table_finds_nothing() {
     let mut offsets = [0; 128];
     let labels = dns::label_offsets(b"\x01a\0", &mut offsets);
     assert_eq!(names.find(&key), None);
-    assert_eq!(names.candidate(names.hash(&key)), None);
+    let mut found = Found {
+        node: 7,
+        ..Found::NONE
+    };
+    names.candidate(names.hash(&key), &mut found);
+    assert_eq!(found, Found::NONE);
     assert_eq!(names.wildcard(b"\0"), None);
-    assert_eq!(names.closest_encloser(b"\x01a\0", &offsets, labels), None);
+    assert!(
+        names
+            .closest_encloser(&Key::new(b"\x01a\0"), &offsets, labels)
+            .is_none()
+    );
     assert!(names.is_empty());
 }

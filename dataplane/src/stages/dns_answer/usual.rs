@@ -1,0 +1,104 @@
+//! The usual answers, in few instructions: a served name as guessed, with a static record set or the addresses of
+//! a service whose members share a health word, within the size that the client accepts.
+//!
+//! Called by the engine before it takes every step. Whatever is not usual gets no answer here, and no more than a
+//! position in a round has moved then: `Engine::answer_any` alone defines what is right; a test holds the two together.
+
+use super::choose::TierInWord;
+use super::parse::{Located, Status};
+use super::write::Reply;
+use super::{Engine, Transport};
+use crate::tables::names::Entry;
+use crate::tables::{NONE, Snapshot};
+use crate::wire::dns::{rcode, rtype};
+
+impl Engine {
+    /// The step before [`Engine::usual`]: draws the members of a service that shares a health word.
+    #[inline(always)]
+    pub(super) fn choose(&mut self, snapshot: &Snapshot, q: &mut Located) {
+        if q.found.service != NONE {
+            q.drawn.count = self.draw(snapshot, q).unwrap_or(0);
+        }
+    }
+
+    /// Draws members; how many.
+    #[inline(always)]
+    fn draw(&mut self, snapshot: &Snapshot, q: &mut Located) -> Option<u8> {
+        let plans = &snapshot.plans;
+        let service = plans.service(q.found.service)?;
+        let pool = match q.qtype {
+            rtype::A => service.v4,
+            rtype::AAAA => service.v6,
+            _ => return None,
+        };
+        let cell = plans.cell(q.cell)?;
+        let tier = self.chooser.first_tier_in_word(plans, pool, cell)?;
+        if let Some(count) = self.chooser.next_run(&tier, &mut q.drawn.first) {
+            return Some(count);
+        }
+        let weights = match q.qtype {
+            rtype::A => &plans.weights_a,
+            _ => &plans.weights_aaaa,
+        };
+        let TierInWord { pool, mask, rotor } = tier;
+        Some(self.chooser.draw_any(pool, mask, rotor, weights, &mut q.drawn))
+    }
+
+    /// Writes the reply over the query and returns its length. It has NOERROR and answers, and is counted so.
+    #[inline(always)]
+    pub(super) fn usual<const N: usize>(
+        &self,
+        snapshot: &Snapshot,
+        q: &Located,
+        buffer: &mut [u8; N],
+        transport: Transport,
+    ) -> Option<usize> {
+        if q.status != Status::Short {
+            return None;
+        }
+        let node = snapshot.names.confirm_short(q.found, &q.key)?;
+        let reply = Reply::start(snapshot, q, buffer, transport);
+        if q.found.service == NONE {
+            return static_set(snapshot, reply, node.plain(q.qtype)?);
+        }
+        match q.qtype {
+            rtype::A => addresses(q, &snapshot.plans.records_a, reply),
+            rtype::AAAA => addresses(q, &snapshot.plans.records_aaaa, reply),
+            _ => None,
+        }
+    }
+}
+
+/// The addresses of the members that were drawn.
+#[inline(always)]
+fn addresses<const N: usize, const M: usize>(
+    q: &Located,
+    records: &[[u8; M]],
+    mut reply: Reply<'_, N>,
+) -> Option<usize> {
+    let (first, count) = (q.drawn.first as usize, q.drawn.count as usize);
+    if count == 0 || !reply.fits(count * M) {
+        return None;
+    }
+    if q.drawn.first != NONE {
+        reply.records(records.get(first..first + count)?);
+    } else {
+        for &member in q.drawn.members.iter().take(count) {
+            reply.record(records.get(member as usize)?, 0xc00c);
+        }
+    }
+    Some(reply.finish_usual(q.scope(), rcode::NOERROR))
+}
+
+/// A static record set of the name itself.
+#[inline(always)]
+fn static_set<const N: usize>(snapshot: &Snapshot, mut reply: Reply<'_, N>, entry: &Entry) -> Option<usize> {
+    let blob = snapshot.answers.blob(entry.blob)?;
+    let len = blob.head.len as usize;
+    if !reply.fits(len) {
+        return None;
+    }
+    // Encoded for the name itself: its pointers are right as they are.
+    reply.append(blob.data, len, blob.head.counts);
+    Some(reply.finish_usual(0, rcode::NOERROR))
+}
