@@ -276,7 +276,7 @@ impl<'w, 'a> Encoder<'w, 'a> {
 fn chosen(rtype: u16, blob: u32, service: ServiceName, owner: u16) -> Entry {
     let mut entry = Entry::fixed(rtype, rcode::NOERROR, blob).with_service(service.service, owner);
     if service.cnames {
-        entry.flags |= Entry::CNAMES;
+        entry = entry.with_flags(Entry::CNAMES);
     }
     entry
 }
