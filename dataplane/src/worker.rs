@@ -476,18 +476,14 @@ impl Stages<'_> {
     /// Fourth pass over any query, by every step; 1 if it got a reply.
     #[inline(never)]
     fn answer_any<B: Buffer>(&mut self, buffer: &mut B, packet: &mut Packet) -> usize {
-        let layers = match packet.state {
-            State::Plain => Layers::plain(0),
-            _ => packet.layers,
+        let plain = packet.state == State::Plain;
+        let layers = if plain { Layers::plain(0) } else { packet.layers };
+        let (dns, snapshot, offload) = (&mut *self.dns_answer, self.snapshot, self.offload);
+        let (located, window) = (&mut packet.located, buffer.window());
+        let answered = match plain {
+            true => dns.answer::<true>(located, snapshot, window, &layers, offload, self.counters),
+            false => dns.answer::<false>(located, snapshot, window, &layers, offload, self.counters),
         };
-        let answered = self.dns_answer.answer(
-            &mut packet.located,
-            self.snapshot,
-            buffer.window(),
-            &layers,
-            self.offload,
-            self.counters,
-        );
         match answered {
             Ok(frame) => {
                 buffer.set_len(frame);

@@ -6,7 +6,8 @@ use super::*;
 use crate::config::model::*;
 use dataplane::counters::Counter;
 use dataplane::link::WordTarget;
-use dataplane::stages::dns_answer::{Client, Engine, Located, Outcome, Silent, Transport};
+use dataplane::stages::dns_answer::{Client, Engine, Event, Located, Outcome, Silent, Trace, Transport};
+use dataplane::tables::Snapshot;
 use domain::base::iana::{Rcode, Rtype};
 use domain::base::{Message, MessageBuilder, Name as DName, ToName};
 use domain::rdata::AllRecordData;
@@ -177,6 +178,7 @@ pub(super) fn with_service(change: impl FnOnce(&mut Config)) -> Config {
 pub(super) struct Lab {
     compiled: Compiled,
     engine: Engine,
+    twin: Engine,
 }
 
 impl Lab {
@@ -187,32 +189,28 @@ impl Lab {
     pub(super) fn with_health(config: Config, up: impl Fn(&Target) -> bool) -> Self {
         let mut compiler = Compiler::default();
         let compiled = compiler.compile(Arc::new(config), Vec::new(), up, 0).unwrap();
-        let mut engine = Engine::new(7);
+        let (mut engine, mut twin) = (Engine::new(7), Engine::new(7));
         for (index, up, fallback) in compiler.slots.lock().unwrap().take_changes() {
-            engine
-                .chooser
-                .words
-                .set(WordTarget::Members(index), [up, fallback]);
+            for engine in [&mut engine, &mut twin] {
+                let words = &mut engine.chooser.words;
+                words.set(WordTarget::Members(index), [up, fallback]);
+            }
         }
-        Self { compiled, engine }
+        Self {
+            compiled,
+            engine,
+            twin,
+        }
     }
 
+    /// Asks the engine, and a twin of it that takes every step, as who listens to one makes it: both must say the same.
     pub(super) fn raw(&mut self, query: &[u8], client: Client, transport: Transport) -> (Vec<u8>, Outcome) {
-        let mut buffer = [0xa5; 4096];
-        buffer[..query.len()].copy_from_slice(query);
-        let mut located = Located::default();
         let snapshot = &self.compiled.snapshot;
-        located.locate(snapshot, &buffer, query.len(), client);
-        self.engine.find(snapshot, &mut located);
-        let outcome = self
-            .engine
-            .answer(snapshot, &mut located, &mut buffer, transport, &mut Silent);
-        let len = if let Outcome::Reply { len, .. } = outcome {
-            len
-        } else {
-            buffer.len()
-        };
-        (buffer[..len].to_vec(), outcome)
+        let got = raw(&mut self.engine, snapshot, query, client, transport, &mut Silent);
+        let mut steps: Vec<Event> = Vec::new();
+        let twin = raw(&mut self.twin, snapshot, query, client, transport, &mut steps);
+        assert_eq!(got, twin, "after {steps:?}");
+        got
     }
 
     pub(super) fn ask(&mut self, qname: &str, rtype: Rtype) -> Reply {
@@ -223,6 +221,28 @@ impl Lab {
         let (bytes, outcome) = self.raw(&query(qname, rtype, None), client, Transport::Udp);
         Reply::read(&bytes, outcome)
     }
+}
+
+fn raw<T: Trace>(
+    engine: &mut Engine,
+    snapshot: &Snapshot,
+    query: &[u8],
+    client: Client,
+    transport: Transport,
+    trace: &mut T,
+) -> (Vec<u8>, Outcome) {
+    let mut buffer = [0xa5; 4096];
+    buffer[..query.len()].copy_from_slice(query);
+    let mut located = Located::default();
+    located.locate(snapshot, &buffer, query.len(), client);
+    engine.find(snapshot, &mut located);
+    let outcome = engine.answer(snapshot, &mut located, &mut buffer, transport, trace);
+    let len = if let Outcome::Reply { len, .. } = outcome {
+        len
+    } else {
+        buffer.len()
+    };
+    (buffer[..len].to_vec(), outcome)
 }
 
 pub(super) fn query(qname: &str, rtype: Rtype, edns: Option<u16>) -> Vec<u8> {

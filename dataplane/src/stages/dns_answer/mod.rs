@@ -150,13 +150,17 @@ impl Engine {
         trace: &mut T,
     ) -> Outcome {
         if !T::LISTENS && !bad_keepalive(q, transport) {
+            let usual = |len, counter| Outcome::Reply {
+                len,
+                counter,
+                truncated: false,
+                all_down: false,
+            };
             if let Some(len) = self.usual(snapshot, q, buffer, transport) {
-                return Outcome::Reply {
-                    len,
-                    counter: Counter::DnsAnswer,
-                    truncated: false,
-                    all_down: false,
-                };
+                return usual(len, Counter::DnsAnswer);
+            }
+            if let Some(len) = self.deny(snapshot, q, buffer, transport) {
+                return usual(len, Counter::DnsNxdomain);
             }
         }
         self.answer_any(snapshot, q, buffer, transport, trace)

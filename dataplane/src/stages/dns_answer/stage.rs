@@ -90,9 +90,10 @@ impl DnsAnswer {
         Some((len, reply::finish_plain(window, len, OFFLOAD)?))
     }
 
-    /// Fourth pass over any other query: takes every step.
+    /// Fourth pass over any query. With `TRIED` it is plain, and there was neither a usual answer nor a usual denial. Returns the
+    /// frame's length, or why there is none.
     #[inline(never)]
-    pub fn answer(
+    pub fn answer<const TRIED: bool>(
         &mut self,
         located: &mut Located,
         snapshot: &Snapshot,
@@ -103,9 +104,11 @@ impl DnsAnswer {
     ) -> Result<usize, Counter> {
         let start = layers.l4 as usize + udp::HEADER_LEN;
         let message = at_mut::<UDP_ROOM>(window, start).ok_or(Counter::DropOversized)?;
-        let outcome = self
-            .engine
-            .answer_chosen(snapshot, located, message, Transport::Udp, &mut Silent);
+        let (engine, transport, trace) = (&mut self.engine, Transport::Udp, &mut Silent);
+        let outcome = match TRIED {
+            true => engine.answer_any(snapshot, located, message, transport, trace),
+            false => engine.answer_chosen(snapshot, located, message, transport, trace),
+        };
         let len = outcome.reply_len()?;
         let frame = reply::finish_udp(window, layers, len, offload).ok_or(Counter::DropOversized)?;
         count(located, outcome, counters);
