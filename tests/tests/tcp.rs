@@ -257,8 +257,9 @@ fn tagged_clients_are_answered_with_their_tags() {
 /// However queries arrive, each gets its reply.
 #[test]
 fn messages_may_be_split_joined_and_pipelined() {
-    let world = world(1, "", "");
-    let isp = &world.isps[0];
+    // Longer than anything here waits: no end comes from being idle.
+    let mut world = world(1, "\n[dns.tcp]\nidle_timeout = \"1m\"\n", "");
+    let isp = world.isps[0].clone();
     let server = isp.server(false);
     let want = |reply: &[u8], id: u16| {
         assert_eq!(
@@ -314,6 +315,10 @@ fn messages_may_be_split_joined_and_pipelined() {
     let mut stream = DnsStream::connect(&isp.host, server).unwrap();
     let reply = stream.ask(&long).unwrap();
     want(&reply, 12);
+    drop(stream);
+    let tcp = status(&mut world);
+    assert_eq!(count(&tcp, "connections", "bad_length"), 2, "{tcp:#}");
+    assert_eq!(tcp["ignored"], 1, "{tcp:#}");
     stop(world);
 }
 
