@@ -179,6 +179,11 @@ impl Appliance {
         Ok(values)
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.pid()
+    }
+
     /// SIGHUP: reload.
     ///
     /// # Errors

@@ -408,6 +408,50 @@ fn limits_close_the_connection_that_waits_longest() {
     stop(world);
 }
 
+/// The TCP thread's engine hears of health as workers do.
+#[test]
+fn a_member_that_is_down_is_not_given_over_tcp() {
+    let mut world = World::running(Kind::AfPacket, 1).unwrap();
+    let kt = world.isps[0].clone();
+    let member = |site: usize| IpAddr::from(world.sites[site].ipv4);
+    let (own, next) = (member(0), member(1));
+    // One connection over it all.
+    let mut stream = DnsStream::connect(&kt.host, kt.server(false)).unwrap();
+    let mut given = || {
+        let reply = stream.ask(&query(1, "vod.example.com", A))?;
+        let [.., a, b, c, d] = reply[..] else {
+            panic!("short")
+        };
+        anyhow::Ok(IpAddr::from([a, b, c, d]))
+    };
+    eventually("its own site", LONG, || Ok(given()? == own)).unwrap();
+    world.sites[0].origin.crash().unwrap();
+    eventually("the next site", LONG, || Ok(given()? == next)).unwrap();
+    world.sites[0].origin.restart().unwrap();
+    eventually("its own site again", LONG, || Ok(given()? == own)).unwrap();
+    stop(world);
+}
+
+/// What the kernel says of the TCP thread's namespace: a counter of `/proc/net/netstat`, and how many half-open
+/// connections there are.
+fn kernel(pid: u32, counter: &str) -> (u64, usize) {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let named = |path: &std::path::Path| std::fs::read_to_string(path.join("comm")).unwrap_or_default();
+    let task = tasks
+        .map(|task| task.unwrap().path())
+        .find(|path| named(path).trim() == "windrose-tcp")
+        .unwrap();
+    let read = |name: &str| std::fs::read_to_string(task.join("net").join(name)).unwrap();
+    let netstat = read("netstat");
+    let mut lines = netstat.lines().filter(|line| line.starts_with("TcpExt:"));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let at = names.split(' ').position(|name| name == counter).unwrap();
+    let value = values.split(' ').nth(at).unwrap().parse().unwrap();
+    // The fourth column is the state; 03 is SYN-RECEIVED. The listener is one for both families.
+    let half_open = |line: &str| line.split_ascii_whitespace().nth(3) == Some("03");
+    (value, read("tcp6").lines().filter(|line| half_open(line)).count())
+}
+
 /// Forged SYNs, and connections that come and go, while queries run over UDP on the same port: each of those
 /// is answered, and TCP is there again afterwards.
 #[test]
@@ -426,8 +470,9 @@ fn floods_over_tcp_take_nothing_from_udp() {
         client: (Ipv4Addr::UNSPECIFIED, 0),
         service: kt.service.0,
     };
+    let pid = world.appliance().unwrap().pid();
     let running = AtomicBool::new(true);
-    let (got, syns) = std::thread::scope(|scope| {
+    let (got, syns, kernel) = std::thread::scope(|scope| {
         let flood = scope.spawn(|| {
             let mut sent = 0u32;
             while running.load(Ordering::Relaxed) {
@@ -455,10 +500,17 @@ fn floods_over_tcp_take_nothing_from_udp() {
             }
         });
         let got = dnsperf(&kt.host, kt.server(false), &queries, 5, 1000);
+        let kernel = std::panic::catch_unwind(|| kernel(pid, "SyncookiesSent"));
         running.store(false, Ordering::Relaxed);
         connections.join().unwrap();
-        (got.unwrap(), flood.join().unwrap())
+        (got.unwrap(), flood.join().unwrap(), kernel.unwrap())
     });
+    // Answered by cookies: no state beyond the queue of 1,024 (and a few that raced).
+    let (cookies, half_open) = kernel;
+    assert!(
+        cookies > 0 && half_open <= 1100,
+        "{cookies} cookies, {half_open} half open"
+    );
     assert_eq!((got.lost, got.completed), (0, got.sent), "{got:?}");
     assert!(got.sent > 1000 && syns > 5000, "{got:?}, {syns} SYNs");
     let tcp = status(&mut world);
