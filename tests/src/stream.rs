@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::sched::{CloneFlags, setns};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 /// Ample for anything that is going to happen at all.
@@ -32,6 +32,37 @@ pub fn framed(message: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes()[..], message].concat()
 }
 
+/// Runs `work` on a thread inside a namespace.
+fn inside<T: Send + 'static>(host: &Host, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let netns = format!("/run/netns/{}", host.name());
+    let thread = std::thread::spawn(move || {
+        setns(File::open(&netns)?, CloneFlags::CLONE_NEWNET)?;
+        work()
+    });
+    match thread.join() {
+        Ok(done) => done,
+        Err(_) => bail!("a thread inside {} panicked", host.name()),
+    }
+}
+
+/// A UDP socket inside `host`, connected to port 53 of `server`; 20 s receive timeout.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn datagrams(host: &Host, server: IpAddr) -> Result<UdpSocket> {
+    inside(host, move || {
+        let any: IpAddr = if server.is_ipv4() {
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            std::net::Ipv6Addr::UNSPECIFIED.into()
+        };
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect((server, 53))?;
+        socket.set_read_timeout(Some(LONG))?;
+        Ok(socket)
+    })
+}
+
 /// One connection to port 53.
 #[derive(Debug)]
 pub struct DnsStream(TcpStream);
@@ -42,14 +73,9 @@ impl DnsStream {
     /// # Errors
     /// When no connection comes about.
     pub fn connect(host: &Host, server: IpAddr) -> Result<Self> {
-        let netns = format!("/run/netns/{}", host.name());
-        let connected = std::thread::spawn(move || -> Result<TcpStream> {
-            setns(File::open(&netns)?, CloneFlags::CLONE_NEWNET)?;
+        let stream = inside(host, move || {
             Ok(TcpStream::connect_timeout(&SocketAddr::new(server, 53), LONG)?)
         });
-        let Ok(stream) = connected.join() else {
-            bail!("the thread that connects panicked")
-        };
         let stream = stream.with_context(|| format!("connect to {server} from {}", host.name()))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(LONG))?;
