@@ -405,6 +405,51 @@ fn what_is_wrong_with_the_toml_is_said_where_it_is() {
 }
 
 #[test]
+fn a_service_at_a_wildcard_is_an_address_for_targets() {
+    let toml = with_line(17, "name = \"*.w.example.com\"");
+    let files = Files::new(&toml, &format!("{ZONE}@ MX 1 mail.w\n"));
+    let (_, warnings) = files.load().unwrap_or_else(|found| panic!("{found}"));
+    assert_eq!(shown(&warnings), [""; 0]);
+    let files = Files::new(&toml, &format!("{ZONE}@ MX 1 mail.v\n"));
+    let (_, warnings) = files.load().unwrap_or_else(|found| panic!("{found}"));
+    assert_eq!(shown(&warnings).len(), 1);
+}
+
+#[test]
+fn members_that_are_names() {
+    let toml = |members: &str| with_line(18, &format!("member = [ {members} ]"));
+    let name = "{ cname = \"cdn.example.net\", site = \"seoul-kt\", weight = 7 }";
+    let address = "{ address = \"203.0.113.1\", site = \"seoul-kt\" }";
+    let files = Files::new(&toml(&format!("{name}, {address}")), ZONE);
+    let (config, _) = files.load().unwrap_or_else(|found| panic!("{found}"));
+    let service = &config.services[0];
+    assert_eq!((service.members.len(), service.cnames.len()), (1, 1));
+    assert_eq!(service.cnames[0].name.to_string(), "cdn.example.net");
+    assert_eq!((service.cnames[0].weight, service.cnames[0].site), (7, 0));
+    for (members, place, fragment) in [
+        (format!("{name}, {name}"), "18:84", "is there twice"),
+        (
+            "{ cname = \"a.net\", address = \"203.0.113.1\", site = \"seoul-kt\" }".to_owned(),
+            "18:41",
+            "not both",
+        ),
+        ("{ site = \"seoul-kt\" }".to_owned(), "18:12", "`address`"),
+        (
+            "{ cname = \"VOD.example.com.\", site = \"seoul-kt\" }".to_owned(),
+            "18:22",
+            "the service itself",
+        ),
+    ] {
+        assert_refused(&toml(&members), ZONE, &format!("windrose.toml:{place}"), fragment);
+    }
+    // A name that can be a CNAME has nothing beside it, so that it is no apex either.
+    let zone = format!("{ZONE}vod TXT a\n");
+    assert_refused(&toml(name), &zone, "windrose.toml:17:8", "TXT records in line");
+    let apex = toml(name).replace("name = \"vod.example.com\"", "name = \"example.com\"");
+    assert_refused(&apex, ZONE, "windrose.toml:17:8", "SOA records in line");
+}
+
+#[test]
 fn limits_on_members_and_sites() {
     let members = |count: usize, site: &str| {
         let member = |i: usize| {

@@ -285,7 +285,8 @@ fn target_problem(
             return None;
         }
         let wildcard = [b"\x01*", parent].concat();
-        if parent != target && (has(&wildcard, A) || has(&wildcard, AAAA)) {
+        let covered = has(&wildcard, A) || has(&wildcard, AAAA) || services.contains(&wildcard);
+        if parent != target && covered {
             return None;
         }
     }

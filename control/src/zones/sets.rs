@@ -2,6 +2,7 @@
 //! asked by `check` and by the checks of services against zones.
 
 use crate::config::model::{Name, Rrset};
+use foldhash::fast::RandomState;
 use std::collections::{HashMap, HashSet};
 
 /// No further set in a chain.
@@ -54,7 +55,7 @@ pub(crate) struct Sets {
     /// Of each set, the next one at the same owner.
     next: Vec<u32>,
     /// First set of each owner, by [`lower`].
-    owners: HashMap<Box<[u8]>, u32>,
+    owners: HashMap<Box<[u8]>, u32, RandomState>,
     /// RDATA of large sets.
     large: HashMap<u32, HashSet<Vec<u8>>>,
 }

@@ -100,6 +100,7 @@ pub(crate) fn example(net: u8) -> Config {
             ),
             target("alias.example.com.", 5, "www.example.com."),
             target("tovod.example.com.", 5, "vod.example.com."),
+            target("old.example.com.", 39, "example.com."),
             target("child.example.com.", 2, "ns.child.example.com."),
             set("ns.child.example.com.", 1, vec![vec![net, 0, 2, 99]]),
         ],
@@ -120,6 +121,23 @@ pub(crate) fn example(net: u8) -> Config {
         site,
         weight: 1,
     };
+    let mut cnames = Service {
+        name: name("*.names.example.com."),
+        ttl: 30,
+        answers: 2,
+        chain: vec![Metric::Health, Metric::Isp, Metric::Static],
+        spread: Spread::Weighted,
+        when_all_down: AllDown::Open,
+        members: vec![member(1, 0)],
+        cnames: vec![],
+        preference: vec![],
+        check: None,
+    };
+    cnames.cnames.push(CnameMember {
+        name: name("names.example.net."),
+        site: 1,
+        weight: 2,
+    });
     config.services = vec![Service {
         name: name("vod.example.com."),
         ttl: 30,
@@ -132,6 +150,7 @@ pub(crate) fn example(net: u8) -> Config {
         preference: vec![],
         check: None,
     }];
+    config.services.push(cnames);
     config
 }
 

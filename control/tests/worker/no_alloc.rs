@@ -30,6 +30,12 @@ pub(crate) fn every_kind() -> Vec<Vec<u8>> {
                 "none.example.com.",
                 "deep.below.none.example.com.",
                 "x.child.example.com.",
+                "www.old.example.com.",
+                "vod.old.old.example.com.",
+                "a.wild.old.example.com.",
+                "x.child.old.example.com.",
+                "none.old.example.com.",
+                "a.names.example.com.",
                 "example.net.",
                 "a-long-label-that-makes-the-name-longer-than.one-block-of-it.example.com.",
             ] {

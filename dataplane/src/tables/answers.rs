@@ -254,10 +254,12 @@ pub struct BlobBuilder {
     head: Head,
     data: Vec<u8>,
     fixups: Vec<u16>,
-    /// Lower-cased names that pointers may aim at, with their message offsets.
+    /// Lower-cased names behind the question that pointers may aim at, with their message offsets.
     targets: Vec<(Vec<u8>, u16)>,
     /// The question name, lower-cased.
     question: Vec<u8>,
+    /// Where in it pointers may aim at: its labels from this offset on.
+    question_from: usize,
     /// The blob's start in the message: behind the question.
     base: usize,
     /// Whether the question only ends in this name (negative answers, referrals).
@@ -271,18 +273,14 @@ impl BlobBuilder {
         let mut builder = Self::empty(question, false);
         if question.starts_with(b"\x01*") {
             // The first label of the real question is not the asterisk: nothing may point at it but owners.
-            builder.learn(question.get(2..).unwrap_or(&[]), dns::HEADER_LEN + 2);
-        } else {
-            builder.learn(question, dns::HEADER_LEN);
+            builder.question_from = 2;
         }
         builder
     }
 
     /// A blob behind any question that is `suffix` or ends in it.
     pub fn for_suffix(suffix: &[u8]) -> Self {
-        let mut builder = Self::empty(suffix, true);
-        builder.learn(suffix, dns::HEADER_LEN);
-        builder
+        Self::empty(suffix, true)
     }
 
     fn empty(question: &[u8], suffix: bool) -> Self {
@@ -296,6 +294,7 @@ impl BlobBuilder {
             fixups: Vec::new(),
             targets: Vec::new(),
             question: question.to_ascii_lowercase(),
+            question_from: 0,
             base: dns::HEADER_LEN + question.len() + 4,
             suffix,
         }
@@ -311,11 +310,28 @@ impl BlobBuilder {
                 && let Some(suffix) = name.get(start..)
             {
                 let lowered = suffix.to_ascii_lowercase();
-                if !self.targets.iter().any(|(n, _)| *n == lowered) {
+                if self.target(&lowered).is_none() {
                     self.targets.push((lowered, (at + start) as u16));
                 }
             }
         }
+    }
+
+    /// Where a name (lower-cased, not the root) stands already, as a message offset.
+    fn target(&self, name: &[u8]) -> Option<u16> {
+        if let Some(at) = self.question.len().checked_sub(name.len())
+            && at >= self.question_from
+            && self.question.get(at..) == Some(name)
+        {
+            // A label must begin there, not only bytes that look like one.
+            let mut offsets = [0; 128];
+            let labels = dns::label_offsets(&self.question, &mut offsets);
+            if offsets.iter().take(labels).any(|&start| start as usize == at) {
+                return Some((dns::HEADER_LEN + at) as u16);
+            }
+        }
+        let known = self.targets.iter().find(|(known, _)| known == name);
+        known.map(|(_, at)| *at)
     }
 
     /// Offset of the next byte in the blob's data.
@@ -341,7 +357,7 @@ impl BlobBuilder {
         for &at in offsets.iter().take(labels) {
             let suffix = name.get(at as usize..).unwrap_or(&[]);
             let lowered = suffix.to_ascii_lowercase();
-            if let Some(&(_, target)) = self.targets.iter().find(|(n, _)| *n == lowered) {
+            if let Some(target) = self.target(&lowered) {
                 self.data
                     .extend_from_slice(name.get(..at as usize).unwrap_or(&[]));
                 if target as usize > dns::HEADER_LEN || self.suffix {

@@ -3,7 +3,7 @@
 
 use super::chain::{Chain, End};
 use super::world::{Owner, Place, World};
-use super::{Compiled, ServiceName, lowered, put_negative, put_set, wildcard_of};
+use super::{Compiled, ServiceName, lowered, put_negative, put_set};
 use crate::config::model::Rrset;
 use anyhow::{Context, Result};
 use dataplane::tables;
@@ -38,10 +38,7 @@ pub(super) fn encode(world: &World<'_>, answers: AnswersBuilder, seed: [u64; 4])
         encoder.zones.push(tables::Zone { negative });
     }
     let mut names = NamesBuilder::new(seed);
-    // In a fixed order, so that equal configurations compile alike.
-    let mut owners: Vec<_> = world.owners.iter().collect();
-    owners.sort_unstable_by_key(|(name, _)| *name);
-    for (name, owner) in owners {
+    for (name, owner) in &world.owners {
         let (entries, flags) = encoder
             .node(name, owner)
             .with_context(|| format!("name {}", show(name)))?;
@@ -70,7 +67,7 @@ impl<'w, 'a> Encoder<'w, 'a> {
             return Ok((Vec::new(), Node::OUTSIDE));
         }
         let mut flags = 0;
-        if self.world.owners.contains_key(&wildcard_of(name)) {
+        if owner.wildcard {
             flags |= Node::WILDCARD;
         }
         if owner.below.is_some() {

@@ -4,7 +4,12 @@
 use super::{ServiceName, ServiceNames, ancestors, lowered, parent, wildcard_of};
 use crate::config::model::{Rrset, Zone};
 use dataplane::wire::dns::rtype;
+use foldhash::fast::RandomState;
+use indexmap::{IndexMap, IndexSet};
 use std::collections::{HashMap, HashSet};
+
+/// A map by name: names come from zone files, millions of them.
+type ByName<T> = HashMap<Vec<u8>, T, RandomState>;
 
 /// One owner name.
 #[derive(Default)]
@@ -16,6 +21,8 @@ pub(super) struct Owner<'a> {
     pub(super) cut: bool,
     /// An ancestor of an apex: in no zone.
     pub(super) outside: bool,
+    /// A wildcard stands directly below.
+    pub(super) wildcard: bool,
     /// The cut or DNAME that an empty non-terminal lies below, on the way to a zone that lies deeper.
     pub(super) below: Option<Vec<u8>>,
 }
@@ -50,14 +57,15 @@ pub(super) enum Place<'w, 'a> {
 /// All names of all zones.
 pub(super) struct World<'a> {
     pub(super) zones: &'a [Zone],
-    /// Owner names, with the empty non-terminals and the apexes' ancestors.
-    pub(super) owners: HashMap<Vec<u8>, Owner<'a>>,
+    /// Owner names, with the empty non-terminals and the apexes' ancestors: in the order of the files, so that equal
+    /// configurations compile alike.
+    pub(super) owners: IndexMap<Vec<u8>, Owner<'a>, RandomState>,
     /// Names at which zones begin.
-    apexes: HashMap<Vec<u8>, usize>,
+    apexes: ByName<usize>,
     /// Glue and everything else below cuts, for referrals.
-    glue: HashMap<Vec<u8>, Vec<&'a Rrset>>,
+    glue: ByName<Vec<&'a Rrset>>,
     /// DS at apexes, as the zones above have them.
-    parent_ds: HashMap<Vec<u8>, &'a Rrset>,
+    parent_ds: ByName<&'a Rrset>,
 }
 
 impl<'a> World<'a> {
@@ -65,14 +73,16 @@ impl<'a> World<'a> {
         let apexes = zones.iter().enumerate();
         let mut world = Self {
             zones,
-            owners: HashMap::new(),
+            owners: IndexMap::default(),
             apexes: apexes.map(|(i, z)| (lowered(z.apex.as_slice()), i)).collect(),
-            glue: HashMap::new(),
-            parent_ds: HashMap::new(),
+            glue: HashMap::default(),
+            parent_ds: HashMap::default(),
         };
         for index in 0..zones.len() {
             world.collect(index);
         }
+        let mut services: Vec<_> = services.iter().collect();
+        services.sort_unstable_by_key(|(_, service)| service.service);
         for (name, &service) in services {
             if let Some(zone) = world.zone_of(name) {
                 let node = world.owners.entry(name.clone()).or_default();
@@ -80,6 +90,7 @@ impl<'a> World<'a> {
             }
         }
         world.fill_ancestors();
+        world.mark_wildcards();
         world.mark_between();
         world
     }
@@ -93,7 +104,7 @@ impl<'a> World<'a> {
     fn collect(&mut self, index: usize) {
         let Some(zone) = self.zones.get(index) else { return };
         let apex = lowered(zone.apex.as_slice());
-        let (mut cuts, mut dnames) = (HashSet::new(), HashSet::new());
+        let (mut cuts, mut dnames): (HashSet<_, RandomState>, HashSet<_, RandomState>) = Default::default();
         for set in &zone.rrsets {
             let found = match set.rtype {
                 rtype::NS => &mut cuts,
@@ -139,23 +150,33 @@ impl<'a> World<'a> {
 
     /// Adds empty non-terminals (RFC 4592 section 2.2.2) and the apexes' ancestors.
     fn fill_ancestors(&mut self) {
-        let names: Vec<Vec<u8>> = self.owners.keys().cloned().collect();
-        for name in names {
-            for ancestor in ancestors(&name).skip(1) {
-                if let Some(known) = self.owners.get(ancestor) {
-                    // Its own ancestors are added in its own turn.
-                    if !known.sets.is_empty() || known.service.is_some() {
-                        break;
-                    }
-                    continue;
+        let mut missing: IndexSet<&[u8], RandomState> = IndexSet::default();
+        for name in self.owners.keys() {
+            for ancestor in ancestors(name).skip(1) {
+                // What is there adds its own ancestors in its turn.
+                if self.owners.contains_key(ancestor) || !missing.insert(ancestor) {
+                    break;
                 }
-                let zone = self.zone_of(ancestor);
-                let owner = Owner {
-                    zone: zone.unwrap_or(0),
-                    outside: zone.is_none(),
-                    ..Owner::default()
-                };
-                self.owners.insert(ancestor.to_vec(), owner);
+            }
+        }
+        let missing: Vec<Vec<u8>> = missing.into_iter().map(<[u8]>::to_vec).collect();
+        for name in missing {
+            let zone = self.zone_of(&name);
+            let owner = Owner {
+                zone: zone.unwrap_or(0),
+                outside: zone.is_none(),
+                ..Owner::default()
+            };
+            self.owners.insert(name, owner);
+        }
+    }
+
+    fn mark_wildcards(&mut self) {
+        let wildcards = self.owners.keys().filter(|name| name.starts_with(b"\x01*"));
+        let parents: Vec<Vec<u8>> = wildcards.filter_map(|n| Some(parent(n)?.to_vec())).collect();
+        for name in parents {
+            if let Some(owner) = self.owners.get_mut(&name) {
+                owner.wildcard = true;
             }
         }
     }
@@ -196,7 +217,8 @@ impl<'a> World<'a> {
         if itself {
             return Place::At(key, owner);
         }
-        match self.owners.get_key_value(&wildcard_of(key)) {
+        let wildcard = || self.owners.get_key_value(&wildcard_of(key));
+        match Some(owner).filter(|o| o.wildcard).and_then(|_| wildcard()) {
             Some((key, owner)) => Place::At(key, owner),
             None => Place::Missing(owner.zone),
         }

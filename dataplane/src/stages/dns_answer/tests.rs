@@ -241,6 +241,96 @@ proptest! {
     }
 }
 
+/// What the name that a DNAME made of the question falls to.
+#[derive(Clone, Copy, Debug)]
+enum Falls {
+    Node,
+    Wildcard,
+    Cut,
+    Nothing,
+}
+
+/// A DNAME from `d.com.` to [`BASE`], and a blob with these records for what is asked below; what must come out.
+fn renamed(falls: Falls, records: &[Given], labels: &[u8]) -> (Snapshot, Vec<u8>, Vec<Record>) {
+    const OWNER: &[u8] = b"\x01d\x03com\0";
+    let made = below(labels);
+    let question = [made.strip_suffix(BASE).unwrap(), OWNER].concat();
+    let wildcard = [b"\x01*", BASE].concat();
+    let (mut blob, encoded_for) = match falls {
+        Falls::Node => (BlobBuilder::new(&made), &made[..]),
+        Falls::Wildcard => (BlobBuilder::new(&wildcard), &wildcard[..]),
+        Falls::Cut | Falls::Nothing => (BlobBuilder::for_suffix(BASE), BASE),
+    };
+    let shown = if matches!(falls, Falls::Node | Falls::Wildcard) {
+        &made
+    } else {
+        BASE
+    };
+    let mut want = vec![
+        (Section::Answer, OWNER.to_vec(), rtype::DNAME, 77, BASE.to_vec()),
+        (Section::Answer, question.clone(), rtype::CNAME, 77, made.clone()),
+    ];
+    want.extend(fill(&mut blob, records, encoded_for, shown));
+    let mut answers = AnswersBuilder::default();
+    let mut dname = BlobBuilder::for_suffix(OWNER);
+    dname
+        .record(Section::Answer, OWNER, rtype::DNAME, 77, BASE)
+        .unwrap();
+    let dname = Entry::fixed(rtype::DNAME, 0, answers.add(&dname).unwrap());
+    let at = answers.add(&blob).unwrap();
+    let entry = Entry::fixed(rtype::TXT, 0, at);
+    let mut nodes: Vec<(&[u8], u8, Vec<Entry>)> = vec![(OWNER, Node::DNAME, vec![dname])];
+    match falls {
+        Falls::Node => nodes.extend([(BASE, 0, vec![]), (&made[..], 0, vec![entry])]),
+        Falls::Wildcard => nodes.extend([(BASE, Node::WILDCARD, vec![]), (&wildcard[..], 0, vec![entry])]),
+        Falls::Cut => {
+            let referral = Entry::fixed(Entry::DEFAULT, 0, at).with_flags(Entry::REFERRAL);
+            nodes.push((BASE, Node::CUT, vec![referral]));
+        }
+        Falls::Nothing => nodes.push((BASE, 0, vec![])),
+    }
+    (snapshot(&nodes, answers, at), question, want)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #[test]
+    fn behind_names_that_a_dname_made(
+        records in records(),
+        labels in prop::collection::vec(1u8..=63, 1..4),
+        falls in prop::sample::select(vec![Falls::Node, Falls::Wildcard, Falls::Cut, Falls::Nothing]),
+    ) {
+        prop_assume!(below(&labels).len() <= 255);
+        // Between a node and its zone there are others, which the table must have: one label is enough to see.
+        let labels = if matches!(falls, Falls::Node) { &labels[..1] } else { &labels[..] };
+        let (snapshot, question, want) = renamed(falls, &records, labels);
+        prop_assert_eq!(ask(&snapshot, &question), want.clone());
+        prop_assert_eq!(ask(&snapshot, &question.to_ascii_uppercase()), want);
+    }
+}
+
+#[test]
+fn what_would_need_longer_pointers_behind_a_dname_is_left_out() {
+    // Encoded for the wildcard, the first of these owners stands at offset 12 + 17 + 4 + 12 + 16,055 = 16,100, and the second
+    // points there: low enough for a shift by any question, not for one by a chain of two long names.
+    let far = b"\x03far\x03net\0".to_vec();
+    let address = |last| {
+        (
+            Section::Answer,
+            Some(far.clone()),
+            1,
+            (rtype::A, vec![192, 0, 2, last]),
+        )
+    };
+    let text = (Section::Answer, None, 1, (rtype::TXT, vec![0; 16_055]));
+    let records: Vec<Given> = vec![text, address(1), address(2)];
+    let (near, question, want) = renamed(Falls::Wildcard, &records, &[1]);
+    assert_eq!(ask(&near, &question), want);
+    // 12 + 135 + 4 for the question, 29 for the DNAME, 12 + 143 for the CNAME: moved by 302, to 16,402.
+    let (beyond, question, want) = renamed(Falls::Wildcard, &records, &[63, 63]);
+    assert_eq!(ask(&beyond, &question), want[..2]);
+}
+
 #[test]
 fn pointers_stay_within_their_14_bits_when_shifted() {
     // Names around message offset 16,384, in a blob that is shifted by up to 240 bytes.
