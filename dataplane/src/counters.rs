@@ -113,6 +113,8 @@ counters! {
     DropDnsShort => "dns_short", Drop;
     /// A DNS message with QR=1: a response, never answered.
     DropDnsResponse => "dns_response", Drop;
+    /// A DNS reply over the rate limit of its client.
+    DropRateLimit => "rate_limit", Drop;
     /// Received before the first snapshot was adopted.
     DropNoSnapshot => "no_snapshot", Drop;
 
@@ -134,11 +136,22 @@ counters! {
     DnsBadvers => "badvers", Dns;
     /// Replies with RCODE SERVFAIL.
     DnsServfail => "servfail", Dns;
+    /// Replies with extended RCODE BADCOOKIE: the query's cookie was bad where a good one is required, or its client is
+    /// over the rate limit, or it asked about the cookie alone.
+    DnsBadcookie => "badcookie", Dns;
+    /// Replies without question to queries for a cookie alone.
+    DnsCookie => "cookie", Dns;
+    /// Replies to questions of class CH about this server.
+    DnsIdentity => "identity", Dns;
+    /// Empty replies with TC set, sent in place of one over the rate limit of its client.
+    DnsSlipped => "slipped", Dns;
 
     /// Replies with TC set (also counted by their outcome).
     DnsTruncated => "dns_truncated", Worker;
     /// Service answers given by the all-down rule (also counted by their outcome).
     DnsAllDown => "dns_all_down", Worker;
+    /// DNS replies that no rate limit holds for, by a good cookie or the allow list (also counted by their outcome).
+    RateLimitExempt => "rate_limit_exempt", Worker;
     /// Bytes of DNS queries that got a reply.
     DnsQueryBytes => "dns_query_bytes", Worker;
     /// Bytes of DNS replies.

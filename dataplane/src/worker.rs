@@ -42,6 +42,8 @@ pub struct WorkerConfig {
     pub seed: u64,
     /// Rate of the tick counter.
     pub rate: TickRate,
+    /// How many workers the appliance has: limits are divided by it.
+    pub workers: u32,
 }
 
 /// One worker over its queue pairs, `ports[i]` being the pair of port `i`.
@@ -110,7 +112,7 @@ impl<Q: QueuePair> Worker<Q> {
             packets: Box::new([Packet::default(); BURST_MAX]),
             outgoing,
             link,
-            dns_answer: DnsAnswer::new(config.seed),
+            dns_answer: DnsAnswer::new(config.seed, config.workers, config.rate),
             neighbour: Neighbour::new(RateLimit::new(per_second, burst, config.rate.hz() as u64)),
             counters: Counters::default(),
             published,
@@ -296,10 +298,16 @@ impl<Q: QueuePair> Worker<Q> {
         if let Some(last) = self.last_turn.replace(now) {
             self.counters.raise(Counter::LoopGapTicksMax, now.since(last));
         }
-        let words = &mut self.dns_answer.engine.chooser.words;
-        let taken = self
-            .link
-            .take(WORDS_PER_TURN, now, |target, value| words.set(target, value));
+        let stage = &mut self.dns_answer;
+        let taken = self.link.take(WORDS_PER_TURN, now, |target, value| {
+            stage.take_word(target, value)
+        });
+        stage.tick(now);
+        if taken.adopted.is_some()
+            && let Some(snapshot) = self.link.tables.current()
+        {
+            stage.adopt(snapshot);
+        }
         self.counters.add(Counter::WordsTaken, taken.words as u64);
         self.counters
             .add(Counter::SnapshotsAdopted, taken.adopted.is_some() as u64);
@@ -372,6 +380,9 @@ impl Stages<'_> {
         let packets = packets.get_mut(..buffers.len()).unwrap_or(&mut []);
         let isa = self.isa;
         let replied = isa.run(Locate(&mut self, buffers, packets));
+        if DnsAnswer::is_guarded(self.snapshot) {
+            take_every_step(packets);
+        }
         isa.run(Find(&self, packets));
         isa.run(Choose(&mut self, packets));
         replied
@@ -479,10 +490,10 @@ impl Stages<'_> {
         let plain = packet.state == State::Plain;
         let layers = if plain { Layers::plain(0) } else { packet.layers };
         let (dns, snapshot, offload) = (&mut *self.dns_answer, self.snapshot, self.offload);
-        let (located, window) = (&mut packet.located, buffer.window());
+        let (located, window, now) = (&mut packet.located, buffer.window(), self.now);
         let answered = match plain {
-            true => dns.answer::<true>(located, snapshot, window, &layers, offload, self.counters),
-            false => dns.answer::<false>(located, snapshot, window, &layers, offload, self.counters),
+            true => dns.answer::<true>(located, snapshot, window, &layers, offload, now, self.counters),
+            false => dns.answer::<false>(located, snapshot, window, &layers, offload, now, self.counters),
         };
         match answered {
             Ok(frame) => {
@@ -582,6 +593,14 @@ impl<B: Buffer, const OFFLOAD: bool> Kernel for Answer<'_, '_, B, OFFLOAD> {
     #[inline(always)]
     fn run(self) -> usize {
         self.0.answer::<B, OFFLOAD>(self.1, self.2)
+    }
+}
+
+/// Makes queries of plain ones, which are answered by every step.
+#[cold]
+fn take_every_step(packets: &mut [Packet]) {
+    for packet in packets.iter_mut().filter(|packet| packet.state == State::Plain) {
+        (packet.state, packet.layers) = (State::Query, Layers::plain(0));
     }
 }
 

@@ -45,6 +45,7 @@ pub(super) fn prepare(config: &Config, queues: Vec<Vec<DpdkQueues>>, rate: TickR
         ConfigIdle::Spin => Idle::Spin,
         ConfigIdle::Sleep => Idle::Sleep(IDLE_SLEEP),
     };
+    let count = config.dataplane.cores.len() as u32;
     let (mut workers, mut links, mut published) = (Vec::new(), Vec::new(), Vec::new());
     for (&core, queues) in config.dataplane.cores.iter().zip(queues) {
         let (worker_link, control_link) = connect(LinkSlots::default(), stop.clone());
@@ -53,6 +54,7 @@ pub(super) fn prepare(config: &Config, queues: Vec<Vec<DpdkQueues>>, rate: TickR
             idle,
             seed: fastrand::u64(..),
             rate,
+            workers: count,
         };
         workers.push((core, Worker::new(queues, worker_link, counters.clone(), config)));
         links.push(control_link);

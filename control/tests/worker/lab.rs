@@ -184,6 +184,7 @@ impl Lab {
             idle: dataplane::worker::Idle::Spin,
             seed: 7,
             rate: TickRate::from_hz(1_000_000_000),
+            workers: 1,
         };
         Self {
             worker: Worker::new(ports, link, Arc::clone(&published), config),

@@ -48,6 +48,8 @@ pub mod rtype {
 
 /// The class of the Internet.
 pub const CLASS_IN: u16 = 1;
+/// The class CHAOS, which servers tell about themselves in (RFC 4892).
+pub const CLASS_CH: u16 = 3;
 
 /// Response codes (RFC 1035, RFC 6891).
 pub mod rcode {
@@ -67,6 +69,8 @@ pub mod rcode {
     pub const YXDOMAIN: u8 = 6;
     /// Extended: EDNS version not implemented; high bits 1, low bits 0.
     pub const BADVERS: u16 = 16;
+    /// Extended: the server cookie is bad or missing (RFC 7873); high bits 1, low bits 7.
+    pub const BADCOOKIE: u16 = 23;
 }
 
 /// Bits of the header's second 16-bit word.

@@ -2,6 +2,8 @@
 //!
 //! Called by `stages::dns_answer` and pktgen. Parses into plain values; decides nothing.
 
+use super::cookie::{self, COOKIE_LEN};
+
 /// Length of an OPT record without options: root owner, type, class, TTL, RDLENGTH.
 pub const OPT_LEN: usize = 11;
 
@@ -15,6 +17,8 @@ pub mod option {
     pub const COOKIE: u16 = 10;
     /// edns-tcp-keepalive (RFC 7828).
     pub const KEEPALIVE: u16 = 11;
+    /// Extended error (RFC 8914).
+    pub const EXTENDED_ERROR: u16 = 15;
 }
 
 /// A client subnet option (RFC 7871 section 6), validated: as on the wire with code and length, SCOPE 0, and the
@@ -97,6 +101,9 @@ impl ClientSubnet {
     }
 }
 
+/// As much of an option as is looked at, bytes: code, length, a whole cookie.
+const OPTION_ROOM: usize = 4 + COOKIE_LEN;
+
 /// What a query's OPT record says.
 #[derive(Clone, Copy, Debug)]
 pub struct Edns {
@@ -110,6 +117,11 @@ pub struct Edns {
     pub udp_size: u16,
     /// With [`Edns::SUBNET`].
     pub subnet: ClientSubnet,
+    /// With [`Edns::COOKIE`]: the client's, and the first 16 bytes of the server's behind it, if there is one. Once
+    /// [`Edns::SETTLED`], what the reply has.
+    pub cookie: [u8; COOKIE_LEN],
+    /// Length of the option that it came in, bytes.
+    pub cookie_len: u8,
 }
 
 impl Default for Edns {
@@ -120,6 +132,8 @@ impl Default for Edns {
             dnssec_ok: 0,
             udp_size: 0,
             subnet: ClientSubnet::NONE,
+            cookie: [0; COOKIE_LEN],
+            cookie_len: 0,
         }
     }
 }
@@ -139,6 +153,12 @@ impl Edns {
     pub const KEEPALIVE: u8 = 8;
     /// It names one itself, which only servers may: FORMERR over TCP; over UDP the option means nothing.
     pub const KEEPALIVE_DATA: u8 = 16;
+    /// A cookie was sent.
+    pub const COOKIE: u8 = 32;
+    /// The cookie was judged, and `cookie` is the reply's.
+    pub const SETTLED: u8 = 64;
+    /// With [`Edns::SETTLED`]: the query's cookie was good.
+    pub const GOOD_COOKIE: u8 = 128;
 
     /// Whether `flag` is set.
     #[inline(always)]
@@ -166,10 +186,7 @@ impl Edns {
         // Each turn consumes 4 bytes or more, so the loop is bounded by RDATA.
         while at < end {
             // Longer than most options, so that most are read in place; near the end of the buffer by a copy.
-            let Some(bytes) = message
-                .get(at..)
-                .and_then(|b| b.first_chunk::<{ ClientSubnet::LEN }>())
-            else {
+            let Some(bytes) = message.get(at..).and_then(|b| b.first_chunk::<OPTION_ROOM>()) else {
                 return self.read_last(message.get(at..end).unwrap_or(&[]));
             };
             at = self.option(bytes, at, end)?;
@@ -179,7 +196,7 @@ impl Edns {
 
     /// Reads the option at the start of `bytes`, which is at `at`; the offset behind it.
     #[inline(always)]
-    fn option(&mut self, bytes: &[u8; ClientSubnet::LEN], at: usize, end: usize) -> Result<usize, BadEdns> {
+    fn option(&mut self, bytes: &[u8; OPTION_ROOM], at: usize, end: usize) -> Result<usize, BadEdns> {
         let [c0, c1, l0, l1, ..] = *bytes;
         let len = u16::from_be_bytes([l0, l1]) as usize;
         let next = at + 4 + len;
@@ -188,7 +205,7 @@ impl Edns {
         }
         match u16::from_be_bytes([c0, c1]) {
             option::ECS => {
-                let subnet = ClientSubnet::read(bytes)?;
+                let subnet = ClientSubnet::read(bytes.first_chunk().ok_or(BadEdns)?)?;
                 if !self.has(Self::SUBNET) {
                     self.subnet = subnet;
                     self.flags |= Self::SUBNET;
@@ -197,7 +214,17 @@ impl Edns {
             option::NSID => self.flags |= Self::NSID,
             option::KEEPALIVE if len == 0 => self.flags |= Self::KEEPALIVE,
             option::KEEPALIVE => self.flags |= Self::KEEPALIVE_DATA,
-            option::COOKIE if !matches!(len, 8 | 16..=40) => return Err(BadEdns),
+            option::COOKIE => {
+                if !matches!(len, cookie::CLIENT_LEN | 16..=40) {
+                    return Err(BadEdns);
+                }
+                // Of several the first counts (RFC 7873 section 5.2).
+                if !self.has(Self::COOKIE) {
+                    self.cookie = *bytes.last_chunk().unwrap_or(&[0; COOKIE_LEN]);
+                    self.cookie_len = len as u8;
+                    self.flags |= Self::COOKIE;
+                }
+            }
             _ => {}
         }
         Ok(next)
@@ -209,7 +236,7 @@ impl Edns {
         let mut at = 0;
         while at < rest.len() {
             let left = rest.get(at..).unwrap_or(&[]);
-            let mut bytes = [0; ClientSubnet::LEN];
+            let mut bytes = [0; OPTION_ROOM];
             for (to, from) in bytes.iter_mut().zip(left) {
                 *to = *from;
             }

@@ -219,6 +219,7 @@ impl World {
                 idle: Idle::Spin,
                 seed: 7,
                 rate: TickRate::from_hz(1_000_000_000),
+                workers: 1,
             },
         );
         let now = Ticks::now();

@@ -51,7 +51,7 @@ impl Engine {
             return None;
         }
         reply.blob(&blob);
-        Some(reply.finish_usual(0, dns::rcode::NXDOMAIN))
+        Some(reply.finish_usual(0, dns::rcode::NXDOMAIN, self.seconds))
     }
 }
 

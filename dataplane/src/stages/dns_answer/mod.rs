@@ -7,8 +7,11 @@
 
 mod choose;
 mod cnames;
+mod cookies;
 mod denial;
 mod dname;
+mod error;
+mod guard;
 mod parse;
 mod stage;
 #[cfg(test)]
@@ -27,8 +30,9 @@ use crate::tables::classes::Class;
 use crate::tables::names::{Entry, Found, Node};
 use crate::tables::plans::{Cell, Policy, RecordA, RecordAaaa, Service};
 use crate::tables::{NONE, Snapshot, Zone};
-use crate::wire::dns::{self, flags, rcode, rtype};
+use crate::wire::dns::{flags, rcode, rtype};
 use crate::wire::edns::Edns;
+use error::{error, none_up};
 use parse::Status;
 use write::Reply;
 
@@ -80,6 +84,8 @@ impl Outcome {
 pub struct Engine {
     /// Health words, round-robin positions, random state.
     pub chooser: Chooser,
+    /// Unix time modulo 2^32, seconds: what cookies are judged by.
+    pub seconds: u32,
 }
 
 /// How large a reply may be.
@@ -99,6 +105,7 @@ impl Engine {
     pub fn new(seed: u64) -> Self {
         Self {
             chooser: Chooser::new(seed),
+            seconds: 0,
         }
     }
 
@@ -176,6 +183,7 @@ impl Engine {
         transport: Transport,
         trace: &mut T,
     ) -> Outcome {
+        q.settle_cookie(snapshot, self.seconds);
         match q.status {
             Status::Short | Status::Answer => {}
             Status::Drop(reason) => return Outcome::Drop(reason),
@@ -207,6 +215,7 @@ impl Engine {
         trace: &mut T,
     ) -> Outcome {
         if q.reparse_walked(snapshot, buffer) {
+            q.settle_cookie(snapshot, self.seconds);
             match q.status {
                 Status::Short | Status::Answer => {}
                 Status::Drop(reason) => return Outcome::Drop(reason),
@@ -234,6 +243,7 @@ impl Engine {
             return error(snapshot, q, buffer, transport, rcode::REFUSED as u16);
         }
         if node.has(Node::CUT) || node.has(Node::DNAME) {
+            q.account = snapshot.names.index_of(node);
             // Of a cut its default, the referral.
             return match snapshot.names.entry(node, rtype::DNAME) {
                 Some(entry) if !entry.has(Entry::REFERRAL) => {
@@ -247,8 +257,10 @@ impl Engine {
             && let Some(wildcard) = snapshot.names.wildcard(q.name().get(at..).unwrap_or(&[]))
         {
             trace.event(Event::Wildcard { node: wildcard.node });
+            q.account = wildcard.node;
             return self.at_node(snapshot, q, buffer, transport, wildcard, trace);
         }
+        q.account = node.zone;
         let zone = snapshot.zones.get(node.zone as usize).copied();
         negative(snapshot, q, buffer, transport, zone, rcode::NXDOMAIN, 0)
     }
@@ -313,8 +325,10 @@ impl Engine {
             Choice::Given => {}
             Choice::None { all_down } => {
                 let zone = snapshot.zones.get(zone as usize).copied();
-                return negative(snapshot, q, buffer, transport, zone, rcode::NOERROR, scope)
-                    .noting(all_down);
+                return match all_down {
+                    true => none_up(snapshot, q, buffer, transport, zone, scope),
+                    false => negative(snapshot, q, buffer, transport, zone, rcode::NOERROR, scope),
+                };
             }
         }
         reply.finish(rcode::NOERROR as u16, flags::AA, Some(scope), Counter::DnsAnswer)
@@ -587,26 +601,4 @@ fn any<const N: usize>(
         reply.record(&RECORD, 0xc00c);
     }
     reply.finish(rcode::NOERROR as u16, flags::AA, Some(0), Counter::DnsAnswer)
-}
-
-/// An error reply: the question if it could be read, and OPT if one was.
-#[cold]
-#[inline(never)]
-fn error<const N: usize>(
-    snapshot: &Snapshot,
-    q: &Located,
-    buffer: &mut [u8; N],
-    transport: Transport,
-    code: u16,
-) -> Outcome {
-    let counter = match code {
-        dns::rcode::BADVERS => Counter::DnsBadvers,
-        c if c == rcode::FORMERR as u16 => Counter::DnsFormerr,
-        c if c == rcode::NOTIMP as u16 => Counter::DnsNotimp,
-        c if c == rcode::REFUSED as u16 => Counter::DnsRefused,
-        _ => Counter::DnsServfail,
-    };
-    let mut reply = Reply::start(snapshot, q, buffer, transport);
-    let scope = (code != rcode::FORMERR as u16 && code != dns::rcode::BADVERS).then_some(0);
-    reply.finish(code, 0, scope, counter)
 }

@@ -8,7 +8,7 @@
 
 use super::choose::Drawn;
 use crate::counters::Counter;
-use crate::tables::{Key, Snapshot, names::Found};
+use crate::tables::{Key, NONE, Snapshot, names::Found};
 use crate::wire::dns::{self, CLASS_IN, HEADER_LEN, flags, rtype};
 use crate::wire::edns::{self, Edns};
 use crate::wire::{load_2, load_8};
@@ -64,6 +64,8 @@ pub struct Located {
     /// With `by_subnet`: the query's source address.
     source: Client,
     pub(super) edns: Edns,
+    /// For rate limits: the node or zone that a reply counts for with those of other names; [`NONE`]: the name's own.
+    pub(super) account: u32,
     pub(super) offsets: [u8; 256],
 }
 
@@ -85,6 +87,7 @@ impl Default for Located {
             client: Client::V4([0; 4]),
             source: Client::V4([0; 4]),
             edns: Edns::default(),
+            account: NONE,
             offsets: [0; 256],
         }
     }
@@ -269,6 +272,15 @@ impl Located {
         if self.by_subnet { self.subnet_scope } else { 0 }
     }
 
+    /// The query's source address.
+    #[inline(always)]
+    pub(super) fn source(&self) -> Client {
+        match self.by_subnet {
+            true => self.source,
+            false => self.client,
+        }
+    }
+
     /// Length of the query, bytes.
     #[inline(always)]
     pub fn len(&self) -> usize {
@@ -369,11 +381,12 @@ impl Located {
     #[cold]
     #[inline(never)]
     fn bad_question(&mut self, message: &[u8], not_implemented: bool, qdcount: u16, counts: [u16; 3]) {
-        if qdcount == 0 {
-            self.walk_records(message, HEADER_LEN, counts);
-        }
+        let readable = qdcount == 0 && self.walk_records(message, HEADER_LEN, counts);
         let rcode = if not_implemented {
             dns::rcode::NOTIMP
+        } else if readable && counts == [0, 0, 1] && self.edns.has(Edns::COOKIE) {
+            // A query for a cookie alone (RFC 7873 section 5.4).
+            dns::rcode::NOERROR
         } else {
             dns::rcode::FORMERR
         };

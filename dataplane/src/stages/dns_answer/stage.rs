@@ -1,9 +1,13 @@
 //! The stage `dns_answer`: runs the engine over the DNS packets of a burst, in three passes so that the cache
 //! misses of the queries overlap. Called by the worker with the packets of lane `DnsAnswer`.
 
-use super::{Client, Engine, Located, Outcome, Silent, Transport};
+use super::{Client, Engine, Located, Outcome, Silent, Transport, guard};
+use crate::arch::{TickRate, Ticks};
+use crate::clock::WallClock;
 use crate::counters::{Counter, Counters};
 use crate::io::Window;
+use crate::link::{WordTarget, WordValue};
+use crate::stages::rate_limit::RateLimit;
 use crate::stages::{Family, Layers, reply};
 use crate::tables::Snapshot;
 use crate::wire::{at, at_mut, eth, udp};
@@ -23,14 +27,47 @@ pub const UDP_ROOM: usize = 1536;
 pub struct DnsAnswer {
     /// The engine, which owns the worker's health words.
     pub engine: Engine,
+    clock: WallClock,
+    limit: RateLimit,
 }
 
 impl DnsAnswer {
-    /// The stage of one worker; its draws follow from `seed`.
-    pub fn new(seed: u64) -> Self {
+    /// The stage of one of `workers` workers on a counter of this rate; its draws follow from `seed`.
+    pub fn new(seed: u64, workers: u32, rate: TickRate) -> Self {
+        // Keys of the rate limits' hash: not the seed itself, which draws begin with.
+        let keys =
+            [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9].map(|k| seed.wrapping_mul(k).rotate_left(29) ^ k);
         Self {
             engine: Engine::new(seed),
+            clock: WallClock::new(rate),
+            limit: RateLimit::new(workers, rate, keys),
         }
+    }
+
+    /// Takes a word from control.
+    pub fn take_word(&mut self, target: WordTarget, value: WordValue) {
+        match target {
+            WordTarget::Clock => self.clock.set(value),
+            _ => self.engine.chooser.words.set(target, value),
+        }
+    }
+
+    /// Looks at the clock, once a housekeeping turn.
+    #[inline]
+    pub fn tick(&mut self, now: Ticks) {
+        self.clock.advance(now);
+        self.engine.seconds = self.clock.seconds();
+    }
+
+    /// Takes what the stage keeps of a snapshot that was just adopted.
+    pub fn adopt(&mut self, snapshot: &Snapshot) {
+        self.limit.adopt(snapshot.limits.rate_limit.as_ref());
+    }
+
+    /// Whether every query of this snapshot has to go by [`DnsAnswer::answer`].
+    #[inline(always)]
+    pub fn is_guarded(snapshot: &Snapshot) -> bool {
+        guard::wanted(snapshot)
     }
 
     /// First pass over a plain query that ends at `end`: reads it. The second is [`Engine::find`].
@@ -93,6 +130,7 @@ impl DnsAnswer {
     /// Fourth pass over any query. With `TRIED` it is plain, and there was neither a usual answer nor a usual denial. Returns the
     /// frame's length, or why there is none.
     #[inline(never)]
+    #[allow(clippy::too_many_arguments, reason = "one call site")]
     pub fn answer<const TRIED: bool>(
         &mut self,
         located: &mut Located,
@@ -100,13 +138,18 @@ impl DnsAnswer {
         window: &mut Window,
         layers: &Layers,
         offload: bool,
+        now: Ticks,
         counters: &mut Counters,
     ) -> Result<usize, Counter> {
         let start = layers.l4 as usize + udp::HEADER_LEN;
         let message = at_mut::<UDP_ROOM>(window, start).ok_or(Counter::DropOversized)?;
         let (engine, transport, trace) = (&mut self.engine, Transport::Udp, &mut Silent);
         let outcome = match TRIED {
+            // Under guard no query is plain.
             true => engine.answer_any(snapshot, located, message, transport, trace),
+            false if guard::wanted(snapshot) => {
+                guard::answer(engine, &mut self.limit, snapshot, located, message, now, counters)
+            }
             false => engine.answer_chosen(snapshot, located, message, transport, trace),
         };
         let len = outcome.reply_len()?;

@@ -8,6 +8,7 @@ use crate::mmap::Table;
 use crate::tables::answers::{AnswersBuilder, BlobBuilder, Section};
 use crate::tables::names::NamesBuilder;
 use crate::tables::{Classes, Limits, Plans};
+use crate::wire::dns;
 use domain::base::rdata::ComposeRecordData;
 use domain::base::{Message, ToName};
 use domain::rdata::AllRecordData;

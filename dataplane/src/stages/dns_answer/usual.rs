@@ -59,11 +59,11 @@ impl Engine {
         let node = snapshot.names.confirm_short(q.found, &q.key)?;
         let reply = Reply::start(snapshot, q, buffer, transport);
         if q.found.service == NONE {
-            return static_set(snapshot, reply, node.plain(q.qtype)?);
+            return static_set(snapshot, reply, node.plain(q.qtype)?, self.seconds);
         }
         match q.qtype {
-            rtype::A => addresses(q, &snapshot.plans.records_a, reply),
-            rtype::AAAA => addresses(q, &snapshot.plans.records_aaaa, reply),
+            rtype::A => addresses(q, &snapshot.plans.records_a, reply, self.seconds),
+            rtype::AAAA => addresses(q, &snapshot.plans.records_aaaa, reply, self.seconds),
             _ => None,
         }
     }
@@ -75,6 +75,7 @@ fn addresses<const N: usize, const M: usize>(
     q: &Located,
     records: &[[u8; M]],
     mut reply: Reply<'_, N>,
+    now: u32,
 ) -> Option<usize> {
     let (first, count) = (q.drawn.first as usize, q.drawn.count as usize);
     if count == 0 || !reply.fits(count * M) {
@@ -87,12 +88,17 @@ fn addresses<const N: usize, const M: usize>(
             reply.record(records.get(member as usize)?, 0xc00c);
         }
     }
-    Some(reply.finish_usual(q.scope(), rcode::NOERROR))
+    Some(reply.finish_usual(q.scope(), rcode::NOERROR, now))
 }
 
 /// A static record set of the name itself.
 #[inline(always)]
-fn static_set<const N: usize>(snapshot: &Snapshot, mut reply: Reply<'_, N>, entry: &Entry) -> Option<usize> {
+fn static_set<const N: usize>(
+    snapshot: &Snapshot,
+    mut reply: Reply<'_, N>,
+    entry: &Entry,
+    now: u32,
+) -> Option<usize> {
     let blob = snapshot.answers.blob(entry.blob)?;
     let len = blob.head.len as usize;
     if !reply.fits(len) {
@@ -100,5 +106,5 @@ fn static_set<const N: usize>(snapshot: &Snapshot, mut reply: Reply<'_, N>, entr
     }
     // Encoded for the name itself: its pointers are right as they are.
     reply.append(blob.data, len, blob.head.counts);
-    Some(reply.finish_usual(0, rcode::NOERROR))
+    Some(reply.finish_usual(0, rcode::NOERROR, now))
 }

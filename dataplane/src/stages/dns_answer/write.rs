@@ -1,13 +1,17 @@
 //! The second half's pen: a reply over the query in its own buffer, section by section, within the size that
 //! the client accepts.
 
+use super::error::info::{self, Info};
 use super::parse::Located;
-use super::{Outcome, Transport};
+use super::{Outcome, Transport, cookies};
 use crate::counters::Counter;
 use crate::tables::Snapshot;
 use crate::tables::answers::{Blob, Counts, Head};
 use crate::wire::dns::{self, HEADER_LEN, flags};
 use crate::wire::edns::{self, Edns};
+
+/// Length of an extended error without text, bytes.
+const INFO_LEN: usize = 6;
 
 /// A reply being written.
 pub(super) struct Reply<'a, const N: usize> {
@@ -23,6 +27,8 @@ pub(super) struct Reply<'a, const N: usize> {
     pub(super) all_down: bool,
     /// The idle timeout that goes into OPT, 100 ms; 0: none. Over TCP alone.
     keepalive: u16,
+    /// An extended error to append if there is room.
+    info: Option<Info>,
 }
 
 impl<'a, const N: usize> Reply<'a, N> {
@@ -59,6 +65,7 @@ impl<'a, const N: usize> Reply<'a, N> {
             truncated: false,
             all_down: false,
             keepalive,
+            info: None,
         }
     }
 
@@ -77,6 +84,38 @@ impl<'a, const N: usize> Reply<'a, N> {
     #[inline(always)]
     pub(super) fn all_down(&mut self) {
         self.all_down = true;
+        self.info = Some(info::MAKESHIFT);
+    }
+
+    /// Leaves the records out and sets TC.
+    pub(super) fn truncate(&mut self) {
+        self.truncated = true;
+    }
+
+    /// Appends an extended error (RFC 8914) if the query has OPT and there is room.
+    pub(super) fn explain(&mut self, info: Info) {
+        self.info = Some(info);
+    }
+
+    /// Appends a TXT record of one string, at most 255 bytes, owned by the question's name, TTL 0.
+    pub(super) fn text(&mut self, class: u16, text: &[u8]) {
+        let len = 13 + text.len();
+        if !self.has_room(1, len) {
+            return;
+        }
+        let Some((head, body)) = self
+            .buffer
+            .get_mut(self.at..self.at + len)
+            .and_then(|to| to.split_first_chunk_mut::<13>())
+        else {
+            return;
+        };
+        let [c0, c1] = class.to_be_bytes();
+        let [l0, l1] = (1 + text.len() as u16).to_be_bytes();
+        *head = [0xc0, 0x0c, 0, 16, c0, c1, 0, 0, 0, 0, l0, l1, text.len() as u8];
+        body.copy_from_slice(text);
+        self.at += len;
+        self.counts = self.counts.plus(Counts::ANSWER);
     }
 
     /// The compression pointer to the name at `offset` in the blob that is written next.
@@ -196,12 +235,12 @@ impl<'a, const N: usize> Reply<'a, N> {
         }
     }
 
-    /// Writes OPT and the header of an authoritative answer to a question; its length.
+    /// Writes OPT and the header of an authoritative answer to a question; its length. `now`: Unix time, seconds.
     #[inline(always)]
-    pub(super) fn finish_usual(mut self, scope: u8, rcode: u8) -> usize {
+    pub(super) fn finish_usual(mut self, scope: u8, rcode: u8, now: u32) -> usize {
         self.counts = self.counts.plus(Counts::QUESTION);
         if self.q.edns.flags != 0 {
-            self.put_opt(0, Some(scope));
+            self.put_opt(0, Some(scope), now);
             self.counts = self.counts.plus(Counts::ADDITIONAL);
         }
         self.put_header(flags::QR | flags::AA | rcode as u16);
@@ -215,8 +254,13 @@ impl<'a, const N: usize> Reply<'a, N> {
             self.restart();
         }
         if self.q.edns.has(Edns::PRESENT) {
-            self.put_opt((code >> 4) as u8, scope);
+            let opt = self.at;
+            // Cookies are settled by now.
+            self.put_opt((code >> 4) as u8, scope, 0);
             self.counts = self.counts.plus(Counts::ADDITIONAL);
+            if let Some(info) = self.info {
+                self.put_info(opt, info);
+            }
         }
         if self.q.question_end as usize > HEADER_LEN {
             self.counts = self.counts.plus(Counts::QUESTION);
@@ -244,7 +288,7 @@ impl<'a, const N: usize> Reply<'a, N> {
     }
 
     #[inline(always)]
-    fn put_opt(&mut self, code_high: u8, scope: Option<u8>) {
+    fn put_opt(&mut self, code_high: u8, scope: Option<u8>, now: u32) {
         let limits = &self.snapshot.limits;
         let edns = &self.q.edns;
         let (mut rdlen, mut subnet) = (0, None);
@@ -258,6 +302,11 @@ impl<'a, const N: usize> Reply<'a, N> {
         }
         if self.keepalive > 0 {
             rdlen += KEEPALIVE_LEN;
+        }
+        let mut cookies = None;
+        if edns.has(Edns::COOKIE) {
+            cookies = limits.cookies.as_ref();
+            rdlen += cookies.map_or(0, |_| cookies::OPTION_LEN);
         }
         self.at = edns::put_opt(
             self.buffer,
@@ -277,6 +326,30 @@ impl<'a, const N: usize> Reply<'a, N> {
             let (code, data) = (edns::option::KEEPALIVE, self.keepalive.to_be_bytes());
             self.at = edns::put_option(self.buffer, self.at, code, &data);
         }
+        if let Some(cookies) = cookies {
+            self.at = cookies::put(self.buffer, self.at, self.q, cookies, now);
+        }
+    }
+
+    /// Appends an extended error to the OPT record at `opt`, which ends the message, if there is room.
+    #[cold]
+    #[inline(never)]
+    fn put_info(&mut self, opt: usize, info: Info) {
+        let len = INFO_LEN + info.text.len();
+        // `end` leaves room for all of OPT but this.
+        let rdlen = dns::be16(self.buffer, opt + 9) as usize;
+        if self.at + len > self.end + edns::OPT_LEN + rdlen {
+            return;
+        }
+        let Some(to) = self.buffer.get_mut(self.at..self.at + len) else {
+            return;
+        };
+        let (head, text) = to.split_at_mut(INFO_LEN);
+        let ([l0, l1], [i0, i1]) = ((len as u16 - 4).to_be_bytes(), info.code.to_be_bytes());
+        head.copy_from_slice(&[0, edns::option::EXTENDED_ERROR as u8, l0, l1, i0, i1]);
+        text.copy_from_slice(info.text.as_bytes());
+        self.at += len;
+        dns::put16(self.buffer, opt + 9, (rdlen + len) as u16);
     }
 }
 
@@ -292,6 +365,9 @@ fn opt_len(snapshot: &Snapshot, q: &Located) -> usize {
     }
     if q.edns.has(Edns::NSID) && !snapshot.limits.nsid.is_empty() {
         len += 4 + snapshot.limits.nsid.len();
+    }
+    if q.edns.has(Edns::COOKIE) && snapshot.limits.cookies.is_some() {
+        len += cookies::OPTION_LEN;
     }
     len
 }
