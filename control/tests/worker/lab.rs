@@ -4,6 +4,7 @@ use crate::frames::{OUR_MAC, SERVICE_V4, SERVICE_V6};
 use control::config::model::*;
 use control::policy::Compiler;
 use dataplane::arch::{TickRate, Ticks};
+use dataplane::clock::clock_word;
 use dataplane::counters::{Counter, Counters, Published};
 use dataplane::io::memory::{MemoryConfig, MemoryPort, MemoryWire};
 use dataplane::link::{ControlLink, LinkSlots, StopFlag, WordTarget, connect};
@@ -166,6 +167,8 @@ pub(crate) struct Lab {
     pub(crate) control: ControlLink<Snapshot>,
     pub(crate) published: Arc<Published>,
     compiler: Compiler,
+    /// Whether members are up.
+    up: bool,
     now: u64,
     buffers: usize,
 }
@@ -192,6 +195,7 @@ impl Lab {
             control,
             published,
             compiler: Compiler::default(),
+            up: true,
             now: 1_000_000_000,
             buffers: memory.buffers,
         }
@@ -199,11 +203,21 @@ impl Lab {
 
     /// A worker on one port that has adopted `config`.
     pub(crate) fn new(config: Config) -> Self {
+        Self::with_members(config, true)
+    }
+
+    /// The same with all members down.
+    pub(crate) fn down(config: Config) -> Self {
+        Self::with_members(config, false)
+    }
+
+    fn with_members(config: Config, up: bool) -> Self {
         let memory = MemoryConfig {
             stale: Some(0xa5),
             ..MemoryConfig::default()
         };
         let mut lab = Self::empty(1, memory, LinkSlots::default());
+        lab.up = up;
         lab.publish(config);
         lab.settle();
         lab
@@ -214,7 +228,7 @@ impl Lab {
         let views = self.wires.iter().map(|_| port_view()).collect();
         let compiled = self
             .compiler
-            .compile(Arc::new(config), views, |_| true, 0)
+            .compile(Arc::new(config), views, |_| self.up, 0)
             .unwrap();
         let changes = self.compiler.slots.lock().unwrap().take_changes();
         for (index, up, fallback) in changes {
@@ -245,6 +259,21 @@ impl Lab {
     pub(crate) fn tick(&mut self) -> Ticks {
         self.now += TURN;
         Ticks(self.now)
+    }
+
+    /// Tells the worker what time it is, Unix time in seconds.
+    pub(crate) fn set_clock(&mut self, seconds: u64) {
+        let word = clock_word(seconds * 1000, Ticks(self.now));
+        self.control
+            .delivery
+            .set_word(WordTarget::Clock, word, Ticks(self.now));
+        self.settle();
+    }
+
+    /// Lets time pass, nanoseconds, and does one housekeeping turn.
+    pub(crate) fn wait(&mut self, nanos: u64) {
+        self.now += nanos;
+        self.housekeep();
     }
 
     /// One poll.

@@ -2,6 +2,7 @@
 //! what becomes of each kind of packet, that the packet laws hold whatever comes, that nothing is allocated,
 //! that snapshot swaps lose nothing, and that the engine answers as a plain reading of the RFCs does.
 
+mod abuse;
 mod cases;
 mod frames;
 mod lab;

@@ -27,6 +27,8 @@ const fn gate(kind: Kind) -> Option<f64> {
         Kind::GslbA => Some(600.0),
         Kind::GslbEdns => Some(680.0),
         Kind::GslbEcs => Some(850.0),
+        Kind::GslbCookie => Some(1_050.0),
+        Kind::GslbEcsCookie => Some(1_150.0),
         Kind::NxDomain4 => Some(850.0),
         Kind::NxDomain127 => Some(3_000.0),
         Kind::GslbIsp | Kind::GslbWeighted => None,
@@ -66,7 +68,6 @@ pub(crate) fn bench(table: &mut Table, _quick: bool) -> Result<()> {
             });
         }
     }
-    table.missing("+ cookie echoed; ECS + cookie", "not in this version");
     Ok(())
 }
 
@@ -171,6 +172,13 @@ pub(crate) fn inner(kind: &str, turns: usize) -> Result<()> {
             wrong.map(|r| read_reply(r)),
             worker.counters()
         );
+    }
+    if matches!(kind, Kind::GslbCookie | Kind::GslbEcsCookie) {
+        // The option ends the query and the reply.
+        let echoed = |(asked, given): (&Vec<u8>, &Vec<u8>)| given.ends_with(&asked[asked.len() - 28..]);
+        if !frames.iter().zip(&replies).all(echoed) {
+            bail!("a good cookie did not come back as it was");
+        }
     }
     wire.discard_sent(true);
     let mut received = 0;

@@ -2,6 +2,7 @@
 
 use crate::world::{self, SERVICE, Size};
 use dataplane::wire::checksum::{Sum, pseudo_v4};
+use dataplane::wire::cookie::Address;
 
 /// What is asked, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +15,10 @@ pub(crate) enum Kind {
     GslbEdns,
     /// The same, with EDNS and a client subnet that an ISP has.
     GslbEcs,
+    /// The same as [`Kind::GslbEdns`] with a good cookie, which comes back as it is.
+    GslbCookie,
+    /// The same with client subnet and cookie.
+    GslbEcsCookie,
     /// Without EDNS, by clients whose ISP has a site: its members alone are in the first tier.
     GslbIsp,
     /// The service that draws at random by weight.
@@ -26,11 +31,13 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All, in the order of the table.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::StaticA,
         Self::GslbA,
         Self::GslbEdns,
         Self::GslbEcs,
+        Self::GslbCookie,
+        Self::GslbEcsCookie,
         Self::NxDomain4,
         Self::NxDomain127,
         Self::GslbIsp,
@@ -44,6 +51,8 @@ impl Kind {
             Self::GslbA => "gslb-a",
             Self::GslbEdns => "gslb-edns",
             Self::GslbEcs => "gslb-ecs",
+            Self::GslbCookie => "gslb-a-cookie",
+            Self::GslbEcsCookie => "gslb-a-ecs-cookie",
             Self::GslbIsp => "gslb-isp",
             Self::GslbWeighted => "gslb-weighted",
             Self::NxDomain4 => "nxdomain-4",
@@ -58,6 +67,8 @@ impl Kind {
             Self::GslbA => "GSLB A, 2 of 27 in turn",
             Self::GslbEdns => "GSLB A + EDNS",
             Self::GslbEcs => "GSLB A + EDNS + ECS",
+            Self::GslbCookie => "GSLB A + EDNS + cookie",
+            Self::GslbEcsCookie => "GSLB A + EDNS + ECS + cookie",
             Self::GslbIsp => "GSLB A, site in the client's ISP",
             Self::GslbWeighted => "GSLB A, 2 of 27 weighted",
             Self::NxDomain4 => "NXDOMAIN, 4 labels",
@@ -97,11 +108,9 @@ impl Kind {
         client[3] = 7;
         let edns = match self {
             Self::GslbEdns => Some(Vec::new()),
-            Self::GslbEcs => {
-                let mut option = vec![0, 8, 0, 7, 0, 1, 24, 0];
-                option.extend_from_slice(&client[..3]);
-                Some(option)
-            }
+            Self::GslbEcs => Some(subnet(client)),
+            Self::GslbCookie => Some(cookie(i, client)),
+            Self::GslbEcsCookie => Some([subnet(client), cookie(i, client)].concat()),
             _ => None,
         };
         query(&Query {
@@ -112,6 +121,18 @@ impl Kind {
             edns: edns.as_deref(),
         })
     }
+}
+
+/// A client subnet option of the client's /24.
+fn subnet([a, b, c, _]: [u8; 4]) -> Vec<u8> {
+    vec![0, 8, 0, 7, 0, 1, 24, 0, a, b, c]
+}
+
+/// A COOKIE option that the appliance gave to the client.
+fn cookie(i: usize, client: [u8; 4]) -> Vec<u8> {
+    let own = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+    let made = world::SECRETS.make(own, Address::V4(client), world::COOKIE_TIME);
+    [&[0, 10, 0, 24][..], &made].concat()
 }
 
 /// The prefix of the i-th client, in an ISP that has a site or in one that has none.

@@ -95,11 +95,6 @@ impl Table {
         println!("  {name:<44} {:>20} {:>10}  FAIL  {error:#}", "not measured", "");
     }
 
-    /// Says of a gate that there is no figure, and why.
-    pub(crate) fn missing(&mut self, name: &str, why: &str) {
-        println!("  {name:<44} {why:>20}");
-    }
-
     /// Prints the outcome; true when no gate failed.
     pub(crate) fn finish(self) -> bool {
         println!("\n{} of {} gates pass", self.gates - self.failed, self.gates);

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use control::config::{self, model::Config};
 use control::policy::{Compiled, Compiler};
 use dataplane::arch::{TickRate, Ticks};
+use dataplane::clock::clock_word;
 use dataplane::counters::Published;
 use dataplane::io::QueuePair;
 use dataplane::io::memory::{MemoryConfig, MemoryPort};
@@ -15,6 +16,7 @@ use dataplane::link::{ControlLink, LinkSlots, StopFlag, WordTarget, connect};
 use dataplane::stages::classify::PortView;
 use dataplane::tables::Snapshot;
 use dataplane::tables::addresses::{AddressKind, Addresses};
+use dataplane::wire::cookie::{Secret, Secrets};
 use dataplane::worker::{Idle, Worker, WorkerConfig};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
@@ -29,6 +31,20 @@ pub(crate) const SERVICE: [u8; 4] = [192, 0, 2, 53];
 pub(crate) const MEMBERS: usize = 27;
 /// Sites that they stand at.
 pub(crate) const SITES: usize = 6;
+
+/// What cookies of the queries are made with, and when, Unix time in seconds.
+pub(crate) const SECRETS: Secrets = Secrets {
+    current: Secret::new(*b"a bench's secret"),
+    other: None,
+};
+/// See [`SECRETS`].
+pub(crate) const COOKIE_TIME: u32 = 1_700_000_000;
+
+/// The configuration with these secrets.
+fn with_secrets(mut config: Config) -> Config {
+    config.dns.cookies.secrets = Some(SECRETS);
+    config
+}
 
 /// How large the configuration is.
 #[derive(Clone, Copy, Debug)]
@@ -161,7 +177,7 @@ impl World {
         let (config, _warnings) =
             config::load_with_warnings(&path).map_err(|found| anyhow::anyhow!("{found}"))?;
         Ok(Self {
-            config: Arc::new(config),
+            config: Arc::new(with_secrets(config)),
             compiler: Compiler::default(),
         })
     }
@@ -227,6 +243,11 @@ impl World {
             link.delivery
                 .set_word(WordTarget::Members(index), [up, fallback], now);
         }
+        link.delivery.set_word(
+            WordTarget::Clock,
+            clock_word(u64::from(COOKIE_TIME) * 1000, now),
+            now,
+        );
         // Nothing was published before, so nothing is superseded.
         let _ = link.delivery.publish(Arc::new(snapshot), generation, now);
         link.delivery.pump(|_| {});
