@@ -669,3 +669,21 @@ fn nothing_is_allocated_under_a_flood() {
         assert!(counters.get(counter) > 0, "no {counter:?}");
     }
 }
+
+#[test]
+fn under_a_limit_that_nobody_reaches_every_reply_is_the_same() {
+    let with = |config: Config| {
+        let mut lab = lab(config);
+        let mut sent = Vec::new();
+        for frames in crate::no_alloc::every_kind().chunks(32) {
+            sent.push(lab.exchange(frames));
+        }
+        for (name, _) in NAMES {
+            let options = [(COOKIE, CLIENT_COOKIE.to_vec()), (ECS, vec![0, 1, 16, 0, 10, 1])];
+            let query = message(name, IN, A, Some(&options));
+            sent.push(lab.exchange(&[frames::query(false, 0, &query)]));
+        }
+        sent
+    };
+    assert!(with(config()) == with(limited(1_000_000, 10_000_000, 2)));
+}
