@@ -276,6 +276,34 @@ fn all_options_come_together_and_fit() {
 }
 
 #[test]
+fn options_that_are_none_of_ours_are_ignored() {
+    let mut lab = lab(config());
+    // EXPIRE (RFC 7314), padding (RFC 7830), keepalive (RFC 7828) and one of the private range, some with data.
+    for (code, data) in [
+        (9, vec![]),
+        (12, vec![0; 90]),
+        (11, vec![]),
+        (65_001, vec![7; 300]),
+    ] {
+        let asked = ask(
+            &mut lab,
+            &message("vod.example.com", IN, A, Some(&[(code, data)])),
+        );
+        assert_eq!(
+            (asked.rcode, asked.counts, asked.options.len()),
+            (0, [1, 2, 0, 1], 0),
+            "{code}"
+        );
+    }
+    // NSID is asked for without data (RFC 5001 section 2.1); with some it is given all the same.
+    let asked = ask(
+        &mut lab,
+        &message("vod.example.com", IN, A, Some(&[(NSID, vec![1, 2, 3])])),
+    );
+    assert_eq!(asked.options, [(NSID, b"edge".to_vec())]);
+}
+
+#[test]
 fn a_query_for_a_cookie_alone() {
     // RFC 7873 section 5.4: no question, OPT with COOKIE.
     let alone = |data: &[u8]| {
