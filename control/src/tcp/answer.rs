@@ -9,7 +9,7 @@ use dataplane::stages::dns_answer::{Client, Engine, Located, Outcome, Silent, Tr
 use dataplane::tables::Snapshot;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Longest message over TCP: what two bytes of length can say.
 const MESSAGE_MAX: usize = u16::MAX as usize;
@@ -24,6 +24,12 @@ pub fn link() -> (WorkerLink<Snapshot>, ControlLink<Snapshot>) {
         injections: 1,
     };
     connect(slots, StopFlag::default())
+}
+
+/// Unix time modulo 2^32, seconds.
+fn now() -> u32 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |time| time.as_secs() as u32)
 }
 
 /// The engine and what it answers by.
@@ -79,6 +85,7 @@ impl Answerer {
             IpAddr::V4(address) => Client::V4(address.octets()),
             IpAddr::V6(address) => Client::V6(address.octets()),
         };
+        self.engine.seconds = now();
         self.located.locate(snapshot, &self.buffer, message.len(), client);
         self.engine.find(snapshot, &mut self.located);
         let outcome = self.engine.answer(

@@ -44,6 +44,7 @@ impl Engine {
         if !node.has_none(Node::NOT_PLAIN) {
             return None;
         }
+        q.account = node.zone;
         let zone = snapshot.zones.get(node.zone as usize)?;
         let blob = snapshot.answers.blob(zone.negative)?;
         let mut reply = Reply::start(snapshot, q, buffer, transport);
