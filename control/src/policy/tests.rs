@@ -738,7 +738,9 @@ fn malformed_queries() {
                 if want == Counter::DnsAnswer {
                     33 + 16 + 11
                 } else {
-                    12 + questions as usize * 21 + opt as usize * 11
+                    // An extended error (RFC 8914) says what is not supported, or not served.
+                    let explained = matches!(want, Counter::DnsNotimp | Counter::DnsRefused);
+                    12 + questions as usize * 21 + opt as usize * (11 + usize::from(explained) * 6)
                 },
                 "{what}"
             );
