@@ -8,7 +8,7 @@ use dataplane::mmap::Table;
 use dataplane::tables::NONE;
 use dataplane::tables::answers::{AnswersBuilder, BlobBuilder, Section};
 use dataplane::tables::plans::{
-    self, Group, Page, Plans, Policy, Pool, RecordA, RecordAaaa, record_a, record_aaaa, record_cname,
+    self, Group, Hot, Page, Plans, Policy, Pool, RecordA, RecordAaaa, record_a, record_aaaa, record_cname,
 };
 use dataplane::tables::words::ALWAYS_UP;
 use dataplane::wire::dns::rtype;
@@ -234,6 +234,7 @@ impl Layout {
         pages: Vec<Arc<Page>>,
     ) -> Result<Plans> {
         Ok(Plans {
+            hot: Table::from_vec(Hot::of(&services, &self.pools))?,
             services: Table::from_vec(services)?,
             policies: Table::from_vec(policies)?,
             pages,

@@ -48,6 +48,7 @@ zeroable!(Pool {
     answers,
     flags
 });
+zeroable!(Hot { v4, v6 });
 zeroable!(Service {
     policy,
     v4,
@@ -142,7 +143,8 @@ pub struct Group {
 pub struct Pool {
     /// With [`Pool::ONE_WORD`]: the bits of all its members.
     pub mask: u64,
-    /// Index of its first group; it has one group for each site of the policy's list.
+    /// Index of its first group; it has one group for each site of the policy's list. No other pool has it, so it stands for
+    /// the pool.
     pub groups: u32,
     /// Blob of the addresses that are given when all is down (`fixed`), or [`NONE`].
     pub fixed: u32,
@@ -227,6 +229,31 @@ pub struct Service {
     pub decides: u32,
 }
 
+/// What an answer of a service reads first: copies of its pools, in one cache line. A pool that is not there has no
+/// members.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub struct Hot {
+    /// Of IPv4 members.
+    pub v4: Pool,
+    /// Of IPv6 members.
+    pub v6: Pool,
+}
+
+impl Hot {
+    /// Those of all services.
+    pub fn of(services: &[Service], pools: &[Pool]) -> Vec<Self> {
+        let pool = |index: u32| pools.get(index as usize).copied().unwrap_or_default();
+        services
+            .iter()
+            .map(|service| Self {
+                v4: pool(service.v4),
+                v6: pool(service.v6),
+            })
+            .collect()
+    }
+}
+
 /// A pre-encoded A record, owned by a pointer to the question (RFC 1035 section 4.1.4).
 pub type RecordA = [u8; 16];
 /// A pre-encoded AAAA record, likewise.
@@ -237,6 +264,8 @@ pub type RecordAaaa = [u8; 28];
 pub struct Plans {
     /// Services.
     pub services: Table<Service>,
+    /// What answers of services read first, by service.
+    pub hot: Table<Hot>,
     /// Policies.
     pub policies: Table<Policy>,
     /// Cells of all policies, in pages.
@@ -283,10 +312,10 @@ impl Plans {
         }
     }
 
-    /// Asks for the cache line of a service.
+    /// Asks for the cache line that an answer of a service reads first.
     #[inline(always)]
     pub fn prefetch(&self, service: u32) {
-        arch::prefetch_entry(&self.services, service as usize);
+        arch::prefetch_entry(&self.hot, service as usize);
     }
 
     /// The groups of a pool, by site of its policy.

@@ -100,13 +100,12 @@ impl Chooser {
         }
     }
 
-    /// Chooses up to `pool.answers` members; `index` is the pool's.
+    /// Chooses up to `pool.answers` members.
     #[allow(clippy::too_many_arguments, reason = "few call sites")]
     pub(super) fn choose<T: Trace>(
         &mut self,
         plans: &Plans,
         pool: &Pool,
-        index: u32,
         cell: &Cell,
         weights: &Table<u16>,
         trace: &mut T,
@@ -114,9 +113,9 @@ impl Chooser {
         let mut chosen = Chosen::none();
         let groups = plans.groups(pool);
         if pool.flags & Pool::ONE_WORD != 0 {
-            self.in_one_word(pool, index, groups, cell, weights, trace, &mut chosen);
+            self.in_one_word(pool, groups, cell, weights, trace, &mut chosen);
         } else {
-            self.in_words(pool, index, groups, cell, weights, trace, &mut chosen);
+            self.in_words(pool, groups, cell, weights, trace, &mut chosen);
         }
         for &member in chosen.members.iter().take(chosen.count) {
             trace.event(Event::Drawn { member });
@@ -129,7 +128,6 @@ impl Chooser {
     fn in_one_word<T: Trace>(
         &mut self,
         pool: &Pool,
-        index: u32,
         groups: &[Group],
         cell: &Cell,
         weights: &Table<u16>,
@@ -147,7 +145,7 @@ impl Chooser {
             (mask, site) = first_tier_in_word(cell, groups, fallback, trace, |_| true);
         }
         let mut drawn = Drawn::default();
-        let rotor = Draw::rotor(index, site);
+        let rotor = Draw::rotor(pool, site);
         chosen.count = self.draw_any(pool, mask, rotor, weights, &mut drawn) as usize;
         chosen.members = drawn.members;
     }
@@ -156,11 +154,10 @@ impl Chooser {
     #[inline(always)]
     pub(super) fn first_tier_in_word<'a>(
         &self,
-        plans: &'a Plans,
-        index: u32,
+        plans: &Plans,
+        pool: &'a Pool,
         cell: &Cell,
     ) -> Option<TierInWord<'a>> {
-        let pool = plans.pools.get(index as usize)?;
         if pool.flags & Pool::ONE_WORD == 0 {
             return None;
         }
@@ -174,7 +171,7 @@ impl Chooser {
         (mask != 0).then_some(TierInWord {
             pool,
             mask,
-            rotor: Draw::rotor(index, site),
+            rotor: Draw::rotor(pool, site),
         })
     }
 
@@ -234,7 +231,6 @@ impl Chooser {
     fn in_words<T: Trace>(
         &mut self,
         pool: &Pool,
-        index: u32,
         groups: &[Group],
         cell: &Cell,
         weights: &Table<u16>,
@@ -261,7 +257,7 @@ impl Chooser {
             self.draw.in_turn(
                 candidates,
                 found.total,
-                Draw::rotor(index, found.site),
+                Draw::rotor(pool, found.site),
                 pool.answers,
                 chosen,
             );
@@ -287,8 +283,8 @@ impl Draw {
 
     /// Index of the position of a tier, which is known by its first site, of a pool.
     #[inline(always)]
-    fn rotor(pool: u32, site: u8) -> usize {
-        let hash = (pool.wrapping_mul(61).wrapping_add(site as u32)).wrapping_mul(0x9e37_79b1);
+    fn rotor(pool: &Pool, site: u8) -> usize {
+        let hash = (pool.groups.wrapping_mul(61).wrapping_add(site as u32)).wrapping_mul(0x9e37_79b1);
         const { assert!(ROTORS == 1 << 14) };
         (hash >> 18) as usize
     }

@@ -40,9 +40,7 @@ impl Engine {
         trace.event(Event::Ranked(*cell));
         // One member is drawn, in silence, since an address drawn here is not what is given.
         let weights = &plans.weights_a;
-        let decided = self
-            .chooser
-            .choose(plans, decides, service_of.decides, cell, weights, &mut Silent);
+        let decided = self.chooser.choose(plans, decides, cell, weights, &mut Silent);
         let member = decided.members.first().filter(|_| decided.count > 0).copied();
         let record = member.and_then(|m| plans.records_a.get(m as usize));
         if let (Some(member), Some(cname)) = (member, record.and_then(cname_of)) {

@@ -421,7 +421,7 @@ impl Engine {
         let Some(pool) = plans.pools.get(index as usize) else {
             return Choice::None { all_down: false };
         };
-        let chosen = self.chooser.choose(plans, pool, index, cell, weights, trace);
+        let chosen = self.chooser.choose(plans, pool, cell, weights, trace);
         if chosen.all_down {
             reply.all_down();
         }

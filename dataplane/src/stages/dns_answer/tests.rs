@@ -37,6 +37,7 @@ fn snapshot(nodes: &[(&[u8], u8, Vec<Entry>)], answers: AnswersBuilder, negative
     }
     let plans = Plans {
         services: Table::from_vec(vec![]).unwrap(),
+        hot: Table::from_vec(vec![]).unwrap(),
         policies: Table::from_vec(vec![]).unwrap(),
         pages: vec![],
         pools: Table::from_vec(vec![]).unwrap(),

@@ -25,10 +25,10 @@ impl Engine {
     #[inline(always)]
     fn draw(&mut self, snapshot: &Snapshot, q: &mut Located) -> Option<u8> {
         let plans = &snapshot.plans;
-        let service = plans.service(q.found.service)?;
+        let hot = plans.hot.get(q.found.service as usize)?;
         let pool = match q.qtype {
-            rtype::A => service.v4,
-            rtype::AAAA => service.v6,
+            rtype::A => &hot.v4,
+            rtype::AAAA => &hot.v6,
             _ => return None,
         };
         let cell = plans.cell(q.cell)?;
@@ -40,7 +40,7 @@ impl Engine {
             rtype::A => &plans.weights_a,
             _ => &plans.weights_aaaa,
         };
-        let TierInWord { pool, mask, rotor } = tier;
+        let TierInWord { mask, rotor, .. } = tier;
         Some(self.chooser.draw_any(pool, mask, rotor, weights, &mut q.drawn))
     }
 

@@ -153,12 +153,22 @@ impl<'a, const N: usize> Reply<'a, N> {
     /// Appends pre-encoded answer records, which have room, owned by the question's name.
     #[inline(always)]
     pub(super) fn records<const M: usize>(&mut self, records: &[[u8; M]]) {
-        // One or two are usual, and copied in place.
-        let [first, rest @ ..] = records else { return };
-        self.record(first, 0xc00c);
-        let [second, rest @ ..] = rest else { return };
-        self.record(second, 0xc00c);
-        for record in rest {
+        // Two are usual, and copied in place.
+        let pair = self
+            .buffer
+            .get_mut(self.at..)
+            .and_then(|b| b.first_chunk_mut::<64>());
+        if let ([first, second], Some(to)) = (records, pair) {
+            let (to, _) = to.as_chunks_mut::<M>();
+            if let [a, b, ..] = to {
+                *a = *first;
+                *b = *second;
+            }
+            self.at += 2 * M;
+            self.counts = self.counts.plus(Counts(2 * Counts::ANSWER.0));
+            return;
+        }
+        for record in records {
             self.record(record, 0xc00c);
         }
     }
