@@ -156,16 +156,19 @@ impl Compiler {
                 v6: pool(Which::V6)?,
                 decides: pool(Which::Decides)?,
             });
+        }
+        let (classes, class_count) = classes(&config)?;
+        let (policy_table, pages) = cells(&policies, class_count)?;
+        for (i, (service, compiled)) in config.services.iter().zip(&services).enumerate() {
+            let policy = policy_table.get(compiled.policy as usize).copied();
             let service_name = names::ServiceName {
                 service: i as u32,
-                policy,
+                place: policy.unwrap_or_default().place(),
                 cnames: !service.cnames.is_empty(),
             };
             service_names.insert(service.name.as_slice().to_ascii_lowercase(), service_name);
         }
         let names = names::compile(&config.zones, &service_names, answers, random_seed()?)?;
-        let (classes, class_count) = classes(&config)?;
-        let (policy_table, pages) = cells(&policies, class_count)?;
         self.generation += 1;
         let generation = self.generation;
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,7 +13,7 @@ use crate::wire::dns;
 use crate::zeroable;
 use std::io;
 
-/// Names that share the low bits of their hash, four at most: one cache line. The service and policy stand here so that
+/// Names that share the low bits of their hash, four at most: one cache line. The service and the place of its cells stand here so that
 /// what the answer needs can be prefetched one step earlier.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
@@ -24,8 +24,8 @@ struct Bucket {
     nodes: [u32; SLOTS],
     /// Indices of the services whose A and AAAA answers are chosen here, plus one; 0 is none.
     services: [u32; SLOTS],
-    /// The services' policies.
-    policies: [u32; SLOTS],
+    /// Where the cells of the services' policies are, as [`Policy::place`](super::plans::Policy::place) says.
+    places: [u32; SLOTS],
 }
 
 /// Slots of a bucket.
@@ -45,7 +45,7 @@ impl Bucket {
         Found {
             node: word(&self.nodes),
             service: word(&self.services).wrapping_sub(1),
-            policy: word(&self.policies),
+            place: word(&self.places),
         }
     }
 
@@ -171,7 +171,7 @@ zeroable!(Bucket {
     tags,
     nodes,
     services,
-    policies
+    places
 });
 zeroable!(Entry {
     kind,
@@ -313,8 +313,8 @@ pub struct Found {
     pub node: u32,
     /// The service whose addresses are chosen here, or [`NONE`].
     pub service: u32,
-    /// Its policy.
-    pub policy: u32,
+    /// Where the cells of its policy are.
+    pub place: u32,
 }
 
 /// The names of a snapshot.
@@ -335,7 +335,7 @@ impl Found {
     pub const NONE: Self = Self {
         node: NONE,
         service: NONE,
-        policy: 0,
+        place: 0,
     };
 }
 
@@ -615,7 +615,7 @@ impl NamesBuilder {
     }
 
     /// Adds a name with its record sets, the likeliest type first; at most 255 of them. `service` is
-    /// (service, policy) where A and AAAA answers are chosen. The caller adds each name once, and
+    /// (service, place of its policy's cells) where A and AAAA answers are chosen. The caller adds each name once, and
     /// all its ancestors. Names that are not in valid wire form are not added.
     pub fn add(&mut self, name: &[u8], zone: u32, flags: u8, entries: &[Entry], service: Option<(u32, u32)>) {
         if dns::name_len(name) != Ok(name.len()) {
@@ -644,7 +644,7 @@ impl NamesBuilder {
                 .unwrap_or(Entry::default().with_flags(Entry::OTHER)),
         });
         self.services.push(match service {
-            Some((service, policy)) => (service + 1, policy),
+            Some((service, place)) => (service + 1, place),
             None => (0, 0),
         });
     }
@@ -667,10 +667,10 @@ impl NamesBuilder {
             entries: Table::from_vec(self.entries)?,
         };
         let mut name = Vec::with_capacity(dns::NAME_ROOM);
-        for (index, &(service, policy)) in self.services.iter().enumerate() {
+        for (index, &(service, place)) in self.services.iter().enumerate() {
             name.clear();
             names.name_of(index as u32, &mut name);
-            names.place(index as u32, service, policy, &name);
+            names.place(index as u32, service, place, &name);
         }
         Ok(names)
     }
@@ -678,7 +678,7 @@ impl NamesBuilder {
 
 impl Names {
     /// Gives a node its slot. `service` is as in the slot.
-    fn place(&mut self, node: u32, service: u32, policy: u32, name: &[u8]) {
+    fn place(&mut self, node: u32, service: u32, place: u32, name: &[u8]) {
         let hash = self.hash.name(name);
         let mut at = hash as u32;
         let mut probes = 1;
@@ -688,7 +688,7 @@ impl Names {
                     (&mut bucket.tags, tag(hash)),
                     (&mut bucket.nodes, node),
                     (&mut bucket.services, service),
-                    (&mut bucket.policies, policy),
+                    (&mut bucket.places, place),
                 ];
                 for (words, value) in words {
                     if let Some(word) = words.get_mut(free) {

@@ -121,6 +121,18 @@ pub struct Policy {
 impl Policy {
     /// Cells differ by class: the answer depends on the client. Without it the ECS scope is 0, and cell 0 serves all.
     pub const BY_CLASS: u32 = 1;
+    /// In a place: cells differ by class.
+    pub const PLACE_BY_CLASS: u32 = 1 << 31;
+
+    /// Where its cells are, in one word: the index of the first, and [`Policy::PLACE_BY_CLASS`].
+    pub const fn place(self) -> u32 {
+        self.cells
+            | if self.flags & Self::BY_CLASS != 0 {
+                Self::PLACE_BY_CLASS
+            } else {
+                0
+            }
+    }
 }
 
 /// The members of a pool at one site. 16 bytes.

@@ -43,7 +43,7 @@ pub(super) fn encode(world: &World<'_>, answers: AnswersBuilder, seed: [u64; 4])
             .node(name, owner)
             .with_context(|| format!("name {}", show(name)))?;
         // What chooses among names as well is answered through its entries.
-        let service = owner.service.filter(|s| !s.cnames).map(|s| (s.service, s.policy));
+        let service = owner.service.filter(|s| !s.cnames).map(|s| (s.service, s.place));
         names.add(name, owner.zone as u32, flags, &entries, service);
     }
     Ok(Compiled {

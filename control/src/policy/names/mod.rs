@@ -21,8 +21,8 @@ use std::collections::HashMap;
 pub struct ServiceName {
     /// Service index.
     pub service: u32,
-    /// Its policy.
-    pub policy: u32,
+    /// Where its policy's cells are: see `Policy::place`.
+    pub place: u32,
     /// Whether it has members that are names, so that CNAME records may be chosen.
     pub cnames: bool,
 }

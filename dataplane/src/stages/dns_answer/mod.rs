@@ -119,13 +119,12 @@ impl Engine {
         snapshot.names.candidate(q.hash, &mut q.found);
         if q.found.service != NONE {
             snapshot.plans.prefetch(q.found.service);
-            if let Some(ranked) = rank(snapshot, q, q.found.policy) {
-                q.cell = ranked.cell;
-                if q.by_subnet {
-                    q.subnet_scope = ranked.scope;
-                }
-                snapshot.plans.prefetch_cell(ranked.cell);
+            let (cell, class) = rank_at(snapshot, q.client, q.found.place);
+            q.cell = cell;
+            if q.by_subnet {
+                q.subnet_scope = scope_at(q.found.place, class);
             }
+            snapshot.plans.prefetch_cell(cell);
         }
     }
 
@@ -482,26 +481,36 @@ impl Ranked {
 }
 
 /// Finds the cell that ranks a policy's sites for the client.
+fn rank(snapshot: &Snapshot, q: &Located, policy: u32) -> Option<Ranked> {
+    let place = snapshot.plans.policy(policy)?.place();
+    let (cell, class) = rank_at(snapshot, q.client, place);
+    Some(Ranked {
+        policy,
+        cell,
+        scope: if q.by_subnet { scope_at(place, class) } else { 0 },
+        class,
+    })
+}
+
+/// The cell and the client's class, by the place of a policy's cells.
 #[inline(always)]
-fn rank(snapshot: &Snapshot, q: &Located, index: u32) -> Option<Ranked> {
-    let policy = snapshot.plans.policy(index)?;
-    let class = match q.client {
+fn rank_at(snapshot: &Snapshot, client: Client, place: u32) -> (u32, Class) {
+    let class = match client {
         Client::V4(address) => snapshot.classes.find_v4(address),
         Client::V6(address) => find_v6(snapshot, address),
     };
-    let mut ranked = Ranked {
-        policy: index,
-        cell: policy.cells,
-        scope: 0,
-        class,
-    };
-    if policy.flags & Policy::BY_CLASS != 0 {
-        ranked.cell += class.id as u32;
-        if q.by_subnet {
-            ranked.scope = class.depth;
-        }
+    let by_class = place & Policy::PLACE_BY_CLASS != 0;
+    let first = place & !Policy::PLACE_BY_CLASS;
+    (first + if by_class { class.id as u32 } else { 0 }, class)
+}
+
+/// ECS scope of an answer by the cell of a class, bits.
+#[inline(always)]
+fn scope_at(place: u32, class: Class) -> u8 {
+    match place & Policy::PLACE_BY_CLASS {
+        0 => 0,
+        _ => class.depth,
     }
-    Some(ranked)
 }
 
 #[inline(never)]

@@ -54,7 +54,7 @@ fn check(names: &Names, reference: &BTreeMap<Vec<u8>, u32>, name: &[u8]) {
     let want = reference.get(&lowered).map(|&index| Found {
         node: index,
         service: if index % 3 == 0 { index * 7 } else { NONE },
-        policy: if index % 3 == 0 { index * 5 } else { 0 },
+        place: if index % 3 == 0 { index * 5 } else { 0 },
     });
     let key = Key::new(name);
     assert_eq!(names.find(&key), want, "{name:?}");
