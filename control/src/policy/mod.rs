@@ -131,7 +131,7 @@ impl Compiler {
         let mut services = Vec::new();
         let mut service_names = names::ServiceNames::new();
         let mut used = HashSet::new();
-        for (i, service) in config.services.iter().enumerate() {
+        for service in &config.services {
             let key = PolicyKey::of(&config, service);
             let policy = *policy_index.entry(key.clone()).or_insert_with(|| {
                 policies.push(key.clone());
