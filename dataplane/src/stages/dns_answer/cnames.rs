@@ -4,8 +4,9 @@
 //! leads to is left to whoever resolves, also where it is served here: its records may be chosen in turn, and a reply
 //! in which one choice hangs on another could not be cached by parts.
 
+use super::service::{Choice, rank};
 use super::write::Reply;
-use super::{Choice, Engine, Event, Located, Silent, Trace, rank};
+use super::{Engine, Event, Located, Silent, Trace};
 use crate::tables::Snapshot;
 use crate::tables::plans::cname_of;
 

@@ -5,16 +5,21 @@
 //! that "exists" is monotone along a name's labels and the closest encloser is a binary search over
 //! at most the depth of the deepest name. Names below a zone cut are left out.
 
+mod build;
+mod node;
+
 use super::NONE;
 use super::key::{self, Block, Key};
 use crate::arch;
 use crate::mmap::Table;
 use crate::wire::dns;
 use crate::zeroable;
-use std::io;
 
-/// Names that share the low bits of their hash, four at most: one cache line. The service and the place of its cells stand here so that
-/// what the answer needs can be prefetched one step earlier.
+pub use build::NamesBuilder;
+pub use node::{Entry, Node};
+
+/// Names that share the low bits of their hash, four at most: one cache line. The service and the place of its cells
+/// stand here so that what the answer needs can be prefetched one step earlier.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 struct Bucket {
@@ -57,184 +62,14 @@ impl Bucket {
     }
 }
 
-/// One record set of a node, or a way to make it. 16 bytes.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-pub struct Entry {
-    /// RR type, then RCODE, then flags, from the lowest bits on: a plain one of a type is the type.
-    kind: u32,
-    /// Blob in `Answers`.
-    pub blob: u32,
-    /// With [`Entry::SERVICE`]: the service whose addresses are appended to the blob's answers.
-    pub service: u32,
-    /// With [`Entry::SERVICE`]: offset in the blob's data of the owner name of the appended records; of an empty blob
-    /// they are the question's.
-    pub owner: u16,
-    pad: u16,
-}
-
-impl Entry {
-    /// The type that stands for all others. 0 is reserved and never a type of a zone.
-    pub const DEFAULT: u16 = 0;
-    /// The answer is a referral: AA clear.
-    pub const REFERRAL: u8 = 1;
-    /// Addresses of a service follow the blob's answers.
-    pub const SERVICE: u8 = 2;
-    /// The blob is a DNAME record above the name: the answer goes on at the name that it makes.
-    pub const DNAME: u8 = 4;
-    /// With [`Entry::SERVICE`]: names are among the service's members, so a CNAME may follow.
-    pub const CNAMES: u8 = 8;
-    /// Stands for no type of a question, or is the first entry of a node that has none.
-    const OTHER: u8 = 16;
-    /// Not a type but the answer when a service gives nothing; where there is none, that is [`Entry::DEFAULT`]. The
-    /// number is reserved (RFC 6895 section 3.1).
-    pub const NOTHING: u16 = u16::MAX;
-
-    /// A static record set. Of a type of its own it has answers, of which the node's name is the owner.
-    pub fn fixed(rtype: u16, rcode: u8, blob: u32) -> Self {
-        let other = match rtype {
-            Self::DEFAULT | Self::NOTHING => Self::OTHER,
-            _ => 0,
-        };
-        Self {
-            kind: rtype as u32 | (rcode as u32) << 16 | (other as u32) << 24,
-            blob,
-            service: NONE,
-            ..Self::default()
-        }
-    }
-
-    /// The same for another type.
-    pub fn with_rtype(self, rtype: u16) -> Self {
-        let flags = (self.kind >> 24) as u8 & !Self::OTHER;
-        Self {
-            kind: Self::fixed(rtype, self.rcode(), 0).with_flags(flags).kind,
-            ..self
-        }
-    }
-
-    /// The same with flags set.
-    pub fn with_flags(self, flags: u8) -> Self {
-        Self {
-            kind: self.kind | (flags as u32) << 24,
-            ..self
-        }
-    }
-
-    /// The same with a service's addresses appended, owned by the name at `owner` in the blob's data.
-    pub fn with_service(self, service: u32, owner: u16) -> Self {
-        Self {
-            service,
-            owner,
-            ..self.with_flags(Self::SERVICE)
-        }
-    }
-
-    /// RR type; [`Entry::DEFAULT`] answers every type that has no entry of its own.
-    #[inline(always)]
-    pub fn rtype(&self) -> u16 {
-        self.kind as u16
-    }
-
-    /// RCODE of the answer.
-    #[inline(always)]
-    pub fn rcode(&self) -> u8 {
-        (self.kind >> 16) as u8
-    }
-
-    /// Whether one of `flags` is set: [`Entry::REFERRAL`], [`Entry::SERVICE`].
-    #[inline(always)]
-    pub fn has(&self, flags: u8) -> bool {
-        self.kind & (flags as u32) << 24 != 0
-    }
-}
-
-/// A name. 64 bytes, one cache line: the name's first 32 bytes and its first record set.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(64))]
-pub struct Node {
-    name: Block,
-    /// Start of the blocks behind the first in the arena of long names.
-    long: u32,
-    /// Index of the second record set.
-    entries: u32,
-    /// Zone index; meaningless with [`Node::OUTSIDE`].
-    pub zone: u32,
-    len: u8,
-    flags: u8,
-    count: u8,
-    pad: u8,
-    first: Entry,
-}
-
 zeroable!(Bucket {
     tags,
     nodes,
     services,
     places
 });
-zeroable!(Entry {
-    kind,
-    blob,
-    service,
-    owner,
-    pad
-});
-zeroable!(Node {
-    name,
-    long,
-    entries,
-    zone,
-    len,
-    flags,
-    count,
-    pad,
-    first
-});
 
-const _: () = assert!(size_of::<Bucket>() == 64 && size_of::<Entry>() == 16 && size_of::<Node>() == 64);
-
-impl Node {
-    /// An ancestor of an apex: not served.
-    pub const OUTSIDE: u8 = 1;
-    /// A zone cut (RFC 1034 section 4.2.1): names at and below it are referred.
-    pub const CUT: u8 = 2;
-    /// A wildcard stands directly below (RFC 4592).
-    pub const WILDCARD: u8 = 4;
-    /// A DNAME stands here: names below it are renamed (RFC 6672).
-    pub const DNAME: u8 = 8;
-    /// Any of these: what is below and not there is not simply denied.
-    pub const NOT_PLAIN: u8 = Self::OUTSIDE | Self::CUT | Self::WILDCARD | Self::DNAME;
-
-    /// Whether all of `flags` are set.
-    #[inline]
-    pub fn has(&self, flags: u8) -> bool {
-        self.flags & flags == flags
-    }
-
-    /// Length of the name, bytes.
-    #[inline]
-    pub fn name_len(&self) -> usize {
-        self.len as usize
-    }
-
-    /// The record set of `rtype`, if it is the node's first and static, with NOERROR: the usual case.
-    #[inline(always)]
-    pub fn plain(&self, rtype: u16) -> Option<&Entry> {
-        (self.first.kind == rtype as u32).then_some(&self.first)
-    }
-
-    /// Whether none of `flags` is set.
-    #[inline(always)]
-    pub fn has_none(&self, flags: u8) -> bool {
-        self.flags & flags == 0
-    }
-
-    /// Number of record sets.
-    pub fn entry_count(&self) -> usize {
-        self.count as usize
-    }
-}
+const _: () = assert!(size_of::<Bucket>() == 64);
 
 /// A seeded hash of names: folded multiplications over 8-byte words. The keys are drawn anew for each
 /// table, so that nobody outside can aim at its collisions.
@@ -587,120 +422,6 @@ impl Names {
     /// True when no zone is served.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
-    }
-}
-
-/// Builds [`Names`]. Control only: it allocates.
-#[derive(Debug)]
-pub struct NamesBuilder {
-    hash: NameHash,
-    nodes: Vec<Node>,
-    services: Vec<(u32, u32)>,
-    long: Vec<u8>,
-    entries: Vec<Entry>,
-    depth_max: u8,
-}
-
-impl NamesBuilder {
-    /// An empty builder. `seed` must be random and secret in production.
-    pub fn new(seed: [u64; 4]) -> Self {
-        Self {
-            hash: NameHash(seed),
-            nodes: Vec::new(),
-            services: Vec::new(),
-            long: Vec::new(),
-            entries: Vec::new(),
-            depth_max: 0,
-        }
-    }
-
-    /// Adds a name with its record sets, the likeliest type first; at most 255 of them. `service` is
-    /// (service, place of its policy's cells) where A and AAAA answers are chosen. The caller adds each name once, and
-    /// all its ancestors. Names that are not in valid wire form are not added.
-    pub fn add(&mut self, name: &[u8], zone: u32, flags: u8, entries: &[Entry], service: Option<(u32, u32)>) {
-        if dns::name_len(name) != Ok(name.len()) {
-            debug_assert!(false, "not a whole name in wire form: {name:?}");
-            return;
-        }
-        let key = Key::new(name);
-        let mut offsets = [0; 128];
-        self.depth_max = self.depth_max.max(dns::label_offsets(name, &mut offsets) as u8);
-        let long = self.long.len() as u32;
-        self.long.extend_from_slice(key.tail());
-        let rest = self.entries.len() as u32;
-        self.entries.extend_from_slice(entries.get(1..).unwrap_or(&[]));
-        self.nodes.push(Node {
-            name: *key.first_block(),
-            long,
-            entries: rest,
-            zone,
-            len: key.len() as u8,
-            flags,
-            count: u8::try_from(entries.len()).unwrap_or(u8::MAX),
-            pad: 0,
-            first: entries
-                .first()
-                .copied()
-                .unwrap_or(Entry::default().with_flags(Entry::OTHER)),
-        });
-        self.services.push(match service {
-            Some((service, place)) => (service + 1, place),
-            None => (0, 0),
-        });
-    }
-
-    /// The table.
-    ///
-    /// # Errors
-    /// When the kernel has no memory.
-    pub fn build(self) -> io::Result<Names> {
-        // At most two names a bucket, so that few buckets overflow.
-        let capacity = self.nodes.len().div_ceil(2).next_power_of_two();
-        let mut names = Names {
-            hash: self.hash,
-            mask: capacity as u32 - 1,
-            probes_max: 1,
-            depth_max: self.depth_max,
-            buckets: Table::zeroed(capacity)?,
-            nodes: Table::from_vec(self.nodes)?,
-            long: Table::from_vec(self.long)?,
-            entries: Table::from_vec(self.entries)?,
-        };
-        let mut name = Vec::with_capacity(dns::NAME_ROOM);
-        for (index, &(service, place)) in self.services.iter().enumerate() {
-            name.clear();
-            names.name_of(index as u32, &mut name);
-            names.place(index as u32, service, place, &name);
-        }
-        Ok(names)
-    }
-}
-
-impl Names {
-    /// Gives a node its slot. `service` is as in the slot.
-    fn place(&mut self, node: u32, service: u32, place: u32, name: &[u8]) {
-        let hash = self.hash.name(name);
-        let mut at = hash as u32;
-        let mut probes = 1;
-        while let Some(bucket) = self.buckets.get_mut((at & self.mask) as usize) {
-            if let Some(free) = bucket.tags.iter().position(|tag| *tag == 0) {
-                let words = [
-                    (&mut bucket.tags, tag(hash)),
-                    (&mut bucket.nodes, node),
-                    (&mut bucket.services, service),
-                    (&mut bucket.places, place),
-                ];
-                for (words, value) in words {
-                    if let Some(word) = words.get_mut(free) {
-                        *word = value;
-                    }
-                }
-                break;
-            }
-            at = at.wrapping_add(1);
-            probes += 1;
-        }
-        self.probes_max = self.probes_max.max(probes);
     }
 }
 
