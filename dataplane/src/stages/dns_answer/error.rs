@@ -1,10 +1,11 @@
-//! Replies that no table gives: errors with what explains them (RFC 8914), texts of class CH (RFC 4892), and the answer to
-//! a query for a cookie alone (RFC 7873 section 5.4). All on the cold path.
+//! Replies that no table gives: errors with what explains them (RFC 8914), texts of class CH (RFC 4892), the record for ANY
+//! (RFC 8482), and the answer to a query for a cookie alone (RFC 7873 section 5.4). All on the cold path.
 
 use super::parse::Located;
 use super::write::Reply;
-use super::{Outcome, Transport};
+use super::{Outcome, Transport, fixed};
 use crate::counters::Counter;
+use crate::tables::names::Node;
 use crate::tables::{Limits, Snapshot, Zone};
 use crate::wire::cookie::CLIENT_LEN;
 use crate::wire::dns::{self, HEADER_LEN, flags, rcode, rtype};
@@ -124,6 +125,31 @@ pub(super) fn none_up<const N: usize>(
         reply.blob(&blob);
     }
     reply.finish(rcode::NOERROR as u16, flags::AA, Some(scope), Counter::DnsNodata)
+}
+
+/// ANY gets one synthesised HINFO (RFC 8482 section 4.2); a CNAME answers for itself.
+#[cold]
+pub(super) fn any<const N: usize>(
+    snapshot: &Snapshot,
+    q: &Located,
+    buffer: &mut [u8; N],
+    transport: Transport,
+    node: &Node,
+) -> Outcome {
+    if let Some(entry) = snapshot
+        .names
+        .entry(node, rtype::CNAME)
+        .filter(|e| e.rtype() == rtype::CNAME)
+    {
+        return fixed(snapshot, q, buffer, transport, entry);
+    }
+    let mut reply = Reply::start(snapshot, q, buffer, transport);
+    // Owner pointer, HINFO, IN, TTL 3600, RDLENGTH 9: "RFC8482" and "".
+    const RECORD: [u8; 21] = *b"\xc0\x0c\x00\x0d\x00\x01\x00\x00\x0e\x10\x00\x09\x07RFC8482\x00";
+    if reply.has_room(1, RECORD.len()) {
+        reply.record(&RECORD, 0xc00c);
+    }
+    reply.finish(rcode::NOERROR as u16, flags::AA, Some(0), Counter::DnsAnswer)
 }
 
 /// An empty reply in place of one over the rate limit: with TC set, so that a real client comes back over TCP.

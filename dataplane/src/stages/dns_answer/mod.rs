@@ -31,7 +31,7 @@ use crate::tables::names::{Entry, Found, Node};
 use crate::tables::{NONE, Snapshot, Zone};
 use crate::wire::dns::{flags, rcode, rtype};
 use crate::wire::edns::Edns;
-use error::{error, none_up};
+use error::{any, error, none_up};
 use parse::Status;
 use service::{Choice, rank_at, scope_at};
 use write::Reply;
@@ -436,29 +436,4 @@ fn negative<const N: usize>(
         Counter::DnsNodata
     };
     reply.finish(code as u16, flags::AA, Some(scope), counter)
-}
-
-/// ANY gets one synthesised HINFO (RFC 8482 section 4.2); a CNAME answers for itself.
-#[cold]
-fn any<const N: usize>(
-    snapshot: &Snapshot,
-    q: &Located,
-    buffer: &mut [u8; N],
-    transport: Transport,
-    node: &Node,
-) -> Outcome {
-    if let Some(entry) = snapshot
-        .names
-        .entry(node, rtype::CNAME)
-        .filter(|e| e.rtype() == rtype::CNAME)
-    {
-        return fixed(snapshot, q, buffer, transport, entry);
-    }
-    let mut reply = Reply::start(snapshot, q, buffer, transport);
-    // Owner pointer, HINFO, IN, TTL 3600, RDLENGTH 9: "RFC8482" and "".
-    const RECORD: [u8; 21] = *b"\xc0\x0c\x00\x0d\x00\x01\x00\x00\x0e\x10\x00\x09\x07RFC8482\x00";
-    if reply.has_room(1, RECORD.len()) {
-        reply.record(&RECORD, 0xc00c);
-    }
-    reply.finish(rcode::NOERROR as u16, flags::AA, Some(0), Counter::DnsAnswer)
 }
