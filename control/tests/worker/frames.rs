@@ -211,7 +211,7 @@ pub(crate) fn dissect(frame: &[u8]) -> Kind {
     assert_eq!(frame[..12], [CLIENT_MAC, OUR_MAC].concat()[..], "MAC addresses");
     SlicedPacket::from_ethernet(frame).unwrap();
     let mut at = 12;
-    while matches!(frame[at..at + 2], [0x81, 0] | [0x88, 0xa8]) {
+    while matches!(frame[at..at + 2], [0x81 | 0x91, 0] | [0x88, 0xa8]) {
         at += 4;
     }
     let ether_type = u16::from_be_bytes([frame[at], frame[at + 1]]);
