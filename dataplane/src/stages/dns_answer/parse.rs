@@ -381,10 +381,11 @@ impl Located {
     #[cold]
     #[inline(never)]
     fn bad_question(&mut self, message: &[u8], not_implemented: bool, qdcount: u16, counts: [u16; 3]) {
-        let readable = qdcount == 0 && self.walk_records(message, HEADER_LEN, counts);
+        let readable =
+            skip_questions(message, qdcount).is_some_and(|at| self.walk_records(message, at, counts));
         let rcode = if not_implemented {
             dns::rcode::NOTIMP
-        } else if readable && counts == [0, 0, 1] && self.edns.has(Edns::COOKIE) {
+        } else if readable && qdcount == 0 && counts == [0, 0, 1] && self.edns.has(Edns::COOKIE) {
             // A query for a cookie alone (RFC 7873 section 5.4).
             dns::rcode::NOERROR
         } else {
@@ -417,6 +418,14 @@ impl Located {
         }
         true
     }
+}
+
+/// The offset behind `count` questions. Each is five bytes at least, so the message bounds the loop.
+#[cold]
+fn skip_questions(message: &[u8], count: u16) -> Option<usize> {
+    (0..count).try_fold(HEADER_LEN, |at, _| {
+        Some(dns::skip_name(message, at).ok()? + TYPE_AND_CLASS)
+    })
 }
 
 #[inline(always)]
