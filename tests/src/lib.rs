@@ -7,8 +7,10 @@
 pub mod appliance;
 pub mod capture;
 pub mod client;
+pub mod datagram;
 pub mod lab;
 pub mod laws;
+pub mod message;
 pub mod origin;
 pub mod process;
 pub mod raw;

@@ -111,6 +111,23 @@ impl DnsStream {
         Ok(message)
     }
 
+    /// The next message, or `None` when the server ends the connection instead, with FIN or RST.
+    ///
+    /// # Errors
+    /// When neither comes within 20 s, or a message is cut.
+    pub fn message_or_end(&mut self) -> Result<Option<Vec<u8>>> {
+        let mut length = [0; 2];
+        match self.0.read(&mut length[..1]) {
+            Ok(0) => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(None),
+            other => other?,
+        };
+        self.0.read_exact(&mut length[1..])?;
+        let mut message = vec![0; usize::from(u16::from_be_bytes(length))];
+        self.0.read_exact(&mut message)?;
+        Ok(Some(message))
+    }
+
     /// Waits until the server ends the connection, with FIN or RST.
     ///
     /// # Errors
