@@ -139,6 +139,15 @@ impl Key {
         }
     }
 
+    /// The same for a name of 32 bytes at most.
+    #[inline(always)]
+    pub fn clear_short_tail(&mut self) {
+        let [_, tail, ..] = self.bytes.as_chunks_mut::<32>().0 else {
+            return;
+        };
+        *tail = [0; 32];
+    }
+
     /// The name from byte `at` on as the words of a block, zero-padded, and its length; `None` when it is longer than
     /// a block. Only after [`Key::clear_tail`].
     #[inline(always)]

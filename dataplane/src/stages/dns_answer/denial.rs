@@ -11,9 +11,6 @@ use crate::tables::names::Node;
 use crate::tables::{NONE, Snapshot};
 use crate::wire::dns::{self, rtype};
 
-/// Labels that a short name has at most: each is two bytes or more.
-const LABELS: usize = 16;
-
 impl Engine {
     /// Writes NXDOMAIN with the zone's SOA over the query and returns its length. It is counted so.
     #[inline(always)]
@@ -28,19 +25,20 @@ impl Engine {
         if q.found.node != NONE || matches!(q.qtype, rtype::AXFR | rtype::IXFR) {
             return None;
         }
-        q.key.clear_tail();
-        let node = match q.status {
+        let names = &snapshot.names;
+        let (node, _) = match q.status {
             Status::Short => {
-                let mut starts = [0u8; LABELS];
-                let labels = walk(q, &mut starts)?;
-                snapshot.names.closest_encloser(&q.key, &starts, labels)?
+                q.key.clear_short_tail();
+                let starts = Starts::of(q)?;
+                names.closest_encloser(&q.key, starts.labels, |depth| starts.get(depth))?
             }
-            Status::Answer => snapshot
-                .names
-                .closest_encloser(&q.key, &q.offsets, q.labels as usize)?,
+            Status::Answer => {
+                q.key.clear_tail();
+                let labels = q.labels as usize;
+                names.closest_encloser(&q.key, labels, |depth| q.start(depth))?
+            }
             _ => return None,
         };
-        let (node, _) = node;
         if !node.has_none(Node::NOT_PLAIN) {
             return None;
         }
@@ -56,21 +54,35 @@ impl Engine {
     }
 }
 
-/// Where the labels of a short name start, and how many it has; `None` when it does not end where it should.
-#[inline(always)]
-fn walk(q: &Located, starts: &mut [u8; LABELS]) -> Option<usize> {
-    let name = q.key.first_block();
-    let (mut at, mut labels) = (0, 0);
-    while at + 1 < q.key.len() {
-        let label = name.get(at % name.len()).map_or(0, |label| *label as usize);
-        if let Some(start) = starts.get_mut(labels % LABELS) {
-            *start = at as u8;
+/// Where the last labels of a short name start, five bits each, the last one lowest.
+struct Starts {
+    starts: u64,
+    labels: usize,
+}
+
+impl Starts {
+    /// Labels that there is room for.
+    const ROOM: usize = 12;
+
+    /// Of a query's name; `None` when it does not end where its first zero byte is.
+    #[inline(always)]
+    fn of(q: &Located) -> Option<Self> {
+        let name = q.key.first_block();
+        let root = q.key.len().wrapping_sub(1);
+        let (mut starts, mut labels, mut at) = (0, 0, 0);
+        while at < root {
+            // A length that is none leads past the end, as the name is shorter.
+            let len = name.get(at % name.len()).map_or(0, |len| *len as usize);
+            starts = starts << 5 | at as u64;
+            labels += 1;
+            at += 1 + len;
         }
-        if label > dns::LABEL_MAX {
-            return None;
-        }
-        labels += 1;
-        at += 1 + label;
+        (at == root).then_some(Self { starts, labels })
     }
-    (at + 1 == q.key.len()).then_some(labels)
+
+    /// Where the ancestor of so many labels starts.
+    #[inline(always)]
+    fn get(&self, depth: usize) -> Option<usize> {
+        (depth <= Self::ROOM).then_some((self.starts >> (5 * (depth - 1) % 64)) as usize & 31)
+    }
 }

@@ -229,7 +229,11 @@ fn place<'s, const N: usize>(snapshot: &'s Snapshot, reply: &Reply<'_, N>, name:
     let mut offsets = [0; 128];
     let labels = dns::label_offsets(key.name(), &mut offsets);
     key.clear_tail();
-    let Some((node, start)) = names.closest_encloser(&key, &offsets, labels) else {
+    let start_of = |depth: usize| {
+        let label = labels.checked_sub(depth)?;
+        offsets.get(label).map(|at| *at as usize)
+    };
+    let Some((node, start)) = names.closest_encloser(&key, labels, start_of) else {
         return Place::Elsewhere;
     };
     if node.has(Node::OUTSIDE) {

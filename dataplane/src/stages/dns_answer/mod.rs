@@ -230,7 +230,7 @@ impl Engine {
         q.key.clear_tail();
         let found = snapshot
             .names
-            .closest_encloser(&q.key, &q.offsets, q.labels as usize);
+            .closest_encloser(&q.key, q.labels as usize, |depth| q.start(depth));
         let Some((node, at)) = found else {
             return error(snapshot, q, buffer, transport, rcode::REFUSED as u16);
         };

@@ -292,6 +292,13 @@ impl Located {
         self.len == 0
     }
 
+    /// Once walked: where the name's ancestor of so many labels starts.
+    #[inline(always)]
+    pub(super) fn start(&self, depth: usize) -> Option<usize> {
+        let label = (self.labels as usize).checked_sub(depth)?;
+        self.offsets.get(label).map(|at| *at as usize)
+    }
+
     /// The question's name, lower-cased, in wire form.
     #[inline(always)]
     pub(super) fn name(&self) -> &[u8] {

@@ -313,21 +313,21 @@ impl Names {
     }
 
     /// The closest encloser (RFC 4592 section 3.3.1) of a name that is not in the table: the longest
-    /// existing ancestor, and where its name starts in the key. `starts` and `labels` are those of the key, whose tail is
-    /// clear. `None` only when no zone is served.
+    /// existing ancestor, and where its name starts in the key, whose tail is clear. `labels`: how many the key has;
+    /// `start`: where its ancestor of so many labels, at least one, starts. `None` only when no zone is served or a start is not
+    /// known.
     #[inline(always)]
-    pub fn closest_encloser<const N: usize>(
+    pub fn closest_encloser(
         &self,
         key: &Key,
-        starts: &[u8; N],
         labels: usize,
+        start: impl Fn(usize) -> Option<usize>,
     ) -> Option<(&Node, usize)> {
         let mut best = None;
         let (mut low, mut high) = (0, labels.saturating_sub(1).min(self.depth_max as usize));
         while low < high {
-            // The ancestor of so many labels.
             let middle = (low + high).div_ceil(2);
-            let at = *starts.get(labels - middle)? as usize;
+            let at = start(middle)?;
             match self.ancestor(key, at) {
                 Some(node) => (best, low) = (Some((node, at)), middle),
                 None => high = middle - 1,
