@@ -19,7 +19,7 @@ use chain::{Candidate, ClientClass};
 use dataplane::stages::classify::PortView;
 use dataplane::tables::answers::AnswersBuilder;
 use dataplane::tables::classes::{Classes, Prefix};
-use dataplane::tables::plans::{self, Cell, PAGE_CELLS, Page, Policy};
+use dataplane::tables::plans::{self, Cell, Policy};
 use dataplane::tables::{NONE, Snapshot};
 use dataplane::wire::cookie::Secret;
 use ipnet::IpNet;
@@ -158,7 +158,7 @@ impl Compiler {
             });
         }
         let (classes, class_count) = classes(&config)?;
-        let (policy_table, pages) = cells(&policies, class_count)?;
+        let (policy_table, cells) = cells(&policies, class_count)?;
         for (i, (service, compiled)) in config.services.iter().zip(&services).enumerate() {
             let policy = policy_table.get(compiled.policy as usize).copied();
             let service_name = names::ServiceName {
@@ -185,7 +185,7 @@ impl Compiler {
             answers: Arc::new(names.answers),
             zones: Arc::new(names.zones),
             classes: Arc::new(classes),
-            plans: Arc::new(layout.plans(services, policy_table, pages)?),
+            plans: Arc::new(layout.plans(services, policy_table, cells)?),
             limits: limits::limits(&config.dns, &mut self.cookie_secret)?,
         };
         Ok(Compiled {
@@ -250,8 +250,8 @@ fn classes(config: &Config) -> Result<(Classes, u32)> {
     Ok((Classes::build(v4, v6, count)?, count))
 }
 
-/// The cell [policy][class] of all policies, in pages.
-fn cells(policies: &[PolicyKey], class_count: u32) -> Result<(Vec<Policy>, Vec<Arc<Page>>)> {
+/// The cell [policy][class] of all policies.
+fn cells(policies: &[PolicyKey], class_count: u32) -> Result<(Vec<Policy>, Vec<Cell>)> {
     let mut table = Vec::new();
     let mut cells: Vec<Cell> = Vec::new();
     for key in policies {
@@ -270,14 +270,7 @@ fn cells(policies: &[PolicyKey], class_count: u32) -> Result<(Vec<Policy>, Vec<A
             cells.push(Cell::new(tiers.iter().map(Vec::as_slice)));
         }
     }
-    cells.resize(cells.len().next_multiple_of(PAGE_CELLS), Cell::default());
-    let pages = cells
-        .as_chunks::<PAGE_CELLS>()
-        .0
-        .iter()
-        .map(|page| Arc::new(*page))
-        .collect();
-    Ok((table, pages))
+    Ok((table, cells))
 }
 
 /// Secret keys for the hash of names, from the kernel.

@@ -8,14 +8,13 @@ use dataplane::mmap::Table;
 use dataplane::tables::NONE;
 use dataplane::tables::answers::{AnswersBuilder, BlobBuilder, Section};
 use dataplane::tables::plans::{
-    self, Group, Hot, Page, Plans, Policy, Pool, RecordA, RecordAaaa, record_a, record_aaaa, record_cname,
+    self, Cell, Group, Hot, Plans, Policy, Pool, RecordA, RecordAaaa, record_a, record_aaaa, record_cname,
 };
 use dataplane::tables::words::ALWAYS_UP;
 use dataplane::wire::dns::rtype;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
 
 /// A member of a pool.
 #[derive(Clone, Copy)]
@@ -231,13 +230,13 @@ impl Layout {
         self,
         services: Vec<plans::Service>,
         policies: Vec<Policy>,
-        pages: Vec<Arc<Page>>,
+        cells: Vec<Cell>,
     ) -> Result<Plans> {
         Ok(Plans {
             hot: Table::from_vec(Hot::of(&services, &self.pools))?,
             services: Table::from_vec(services)?,
             policies: Table::from_vec(policies)?,
-            pages,
+            cells: Table::from_vec(cells)?,
             pools: Table::from_vec(self.pools)?,
             groups: Table::from_vec(self.groups)?,
             records_a: Table::from_vec(self.records_a)?,

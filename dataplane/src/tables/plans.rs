@@ -10,7 +10,6 @@ use crate::arch;
 use crate::mmap::Table;
 use crate::wire::dns::rtype;
 use crate::zeroable;
-use std::sync::Arc;
 
 /// Sites that one cell can rank. A policy with more keeps the best.
 pub const RANKED_MAX: usize = 28;
@@ -29,6 +28,7 @@ pub struct Cell {
     ends: u32,
 }
 
+zeroable!(Cell { order, ends });
 zeroable!(Policy { cells, flags });
 zeroable!(Group {
     mask,
@@ -103,11 +103,6 @@ impl Cell {
             .map(|(i, &site)| (site, self.ends >> i & 1 == 1))
     }
 }
-
-/// Cells of one copy-on-write page: 4 KiB.
-pub const PAGE_CELLS: usize = 128;
-/// A page of cells, shared by snapshots that have it in common.
-pub type Page = [Cell; PAGE_CELLS];
 
 /// A policy: an interned chain with its site list and parameters.
 #[derive(Clone, Copy, Debug, Default)]
@@ -280,8 +275,8 @@ pub struct Plans {
     pub hot: Table<Hot>,
     /// Policies.
     pub policies: Table<Policy>,
-    /// Cells of all policies, in pages.
-    pub pages: Vec<Arc<Page>>,
+    /// Cells of all policies, one after the other.
+    pub cells: Table<Cell>,
     /// Pools of both families.
     pub pools: Table<Pool>,
     /// Groups of all pools.
@@ -312,16 +307,13 @@ impl Plans {
     /// A cell: that of a policy for a class is its first one plus the class, with [`Policy::BY_CLASS`].
     #[inline(always)]
     pub fn cell(&self, index: u32) -> Option<&Cell> {
-        let at = index as usize;
-        self.pages.get(at / PAGE_CELLS)?.get(at % PAGE_CELLS)
+        self.cells.get(index as usize)
     }
 
     /// Asks for the cache line of a cell.
     #[inline(always)]
     pub fn prefetch_cell(&self, index: u32) {
-        if let Some(page) = self.pages.get(index as usize / PAGE_CELLS) {
-            arch::prefetch_entry(&page[..], index as usize % PAGE_CELLS);
-        }
+        arch::prefetch_entry(&self.cells, index as usize);
     }
 
     /// Asks for the cache line that an answer of a service reads first.

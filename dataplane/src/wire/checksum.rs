@@ -131,14 +131,12 @@ impl Sum {
     pub(crate) fn of_end(window: &mut Window, start: usize, len: usize) -> Option<Sum> {
         *crate::wire::at_mut::<ROOM>(window, start + len)? = [0; ROOM];
         let (mut sum, mut at) = (Sum::ZERO, start);
-        loop {
+        while at < start + len {
             let block = at_offset::<ROOM>(window, at)?;
             sum = sum.plus_words(block.as_chunks().0, |word, _| word);
             at += ROOM;
-            if at >= start + len {
-                return Some(sum);
-            }
         }
+        Some(sum)
     }
 
     #[cold]

@@ -2,6 +2,9 @@
 //!
 //! Called by `stages::dns_answer` and pktgen. Parses into plain values; decides nothing.
 
+use super::dns::rtype;
+use super::store;
+
 use super::cookie::{self, COOKIE_LEN};
 
 /// Length of an OPT record without options: root owner, type, class, TTL, RDLENGTH.
@@ -261,9 +264,13 @@ pub fn put_opt(
     rdlen: u16,
 ) -> usize {
     if let Some(b) = message.get_mut(at..).and_then(|b| b.first_chunk_mut::<OPT_LEN>()) {
-        let [s0, s1] = udp_size.to_be_bytes();
-        let [l0, l1] = rdlen.to_be_bytes();
-        *b = [0, 0, 41, s0, s1, rcode_high, 0, dnssec_ok, 0, l0, l1];
+        // Two words that overlap by one byte: two stores.
+        let head = (rtype::OPT as u64) << 40
+            | (udp_size as u64) << 24
+            | (rcode_high as u64) << 16
+            | dnssec_ok as u64;
+        store::<0, OPT_LEN, 8>(b, head.to_be_bytes());
+        store::<7, OPT_LEN, 4>(b, ((dnssec_ok as u32) << 24 | rdlen as u32).to_be_bytes());
     }
     at + OPT_LEN
 }

@@ -50,7 +50,7 @@ impl Engine {
             return None;
         }
         reply.blob(&blob);
-        Some(reply.finish_usual(0, dns::rcode::NXDOMAIN, self.seconds))
+        Some(reply.finish_usual(|| 0, dns::rcode::NXDOMAIN, self.seconds))
     }
 }
 

@@ -39,7 +39,7 @@ fn snapshot(nodes: &[(&[u8], u8, Vec<Entry>)], answers: AnswersBuilder, negative
         services: Table::from_vec(vec![]).unwrap(),
         hot: Table::from_vec(vec![]).unwrap(),
         policies: Table::from_vec(vec![]).unwrap(),
-        pages: vec![],
+        cells: Table::from_vec(vec![]).unwrap(),
         pools: Table::from_vec(vec![]).unwrap(),
         groups: Table::from_vec(vec![]).unwrap(),
         records_a: Table::from_vec(vec![]).unwrap(),

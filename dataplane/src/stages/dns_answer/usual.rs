@@ -88,7 +88,7 @@ fn addresses<const N: usize, const M: usize>(
             reply.record(records.get(member as usize)?, 0xc00c);
         }
     }
-    Some(reply.finish_usual(q.scope(), rcode::NOERROR, now))
+    Some(reply.finish_usual(|| q.scope(), rcode::NOERROR, now))
 }
 
 /// A static record set of the name itself.
@@ -106,5 +106,5 @@ fn static_set<const N: usize>(
     }
     // Encoded for the name itself: its pointers are right as they are.
     reply.append(blob.data, len, blob.head.counts);
-    Some(reply.finish_usual(0, rcode::NOERROR, now))
+    Some(reply.finish_usual(|| 0, rcode::NOERROR, now))
 }

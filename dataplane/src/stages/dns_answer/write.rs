@@ -247,11 +247,17 @@ impl<'a, const N: usize> Reply<'a, N> {
 
     /// Writes OPT and the header of an authoritative answer to a question; its length. `now`: Unix time, seconds.
     #[inline(always)]
-    pub(super) fn finish_usual(mut self, scope: u8, rcode: u8, now: u32) -> usize {
+    pub(super) fn finish_usual(mut self, scope: impl FnOnce() -> u8, rcode: u8, now: u32) -> usize {
         self.counts = self.counts.plus(Counts::QUESTION);
-        if self.q.edns.flags != 0 {
-            self.put_opt(0, Some(scope), now);
+        let edns = &self.q.edns;
+        if edns.flags != 0 {
             self.counts = self.counts.plus(Counts::ADDITIONAL);
+            if edns.flags == Edns::PRESENT {
+                let size = self.snapshot.limits.udp_size_max;
+                self.at = edns::put_opt(self.buffer, self.at, size, 0, edns.dnssec_ok, 0);
+            } else {
+                self.put_opt(0, Some(scope()), now);
+            }
         }
         self.put_header(flags::QR | flags::AA | rcode as u16);
         self.at
