@@ -841,6 +841,32 @@ fn a_service_answers_from_the_clients_isp() {
 }
 
 #[test]
+fn round_robin_skips_nobody_however_the_query_is_written() {
+    let long = "a-service-with-a-name-of-many-bytes.example.com.";
+    let mut lab = Lab::new(with_service(|c| {
+        c.services[0].chain = vec![Metric::Health, Metric::Static];
+        c.services[0].answers = 1;
+        c.services[0].members.truncate(2);
+        let mut second = c.services[0].clone();
+        second.name = name(long);
+        c.services.push(second);
+    }));
+    // A record behind the OPT record, as TSIG is: the query is read by every step.
+    let mut signed = query("vod.example.com.", Rtype::A, Some(1232));
+    signed[11] = 2;
+    signed.extend(b"\x01k\x00\x00\xfa\x00\xff\x00\x00\x00\x00\x00\x00");
+    for query in [query(long, Rtype::A, None), signed] {
+        let mut ask = || {
+            let (bytes, outcome) = lab.raw(&query, Client::V4([203, 0, 113, 1]), Transport::Udp);
+            addresses(&Reply::read(&bytes, outcome))
+        };
+        let [first, second, third] = [ask(), ask(), ask()];
+        assert_ne!(first, second);
+        assert_eq!(first, third);
+    }
+}
+
+#[test]
 fn round_robin_gives_each_member_the_same_number_of_times() {
     let mut lab = Lab::new(with_service(|c| {
         c.services[0].chain = vec![Metric::Health, Metric::Static]

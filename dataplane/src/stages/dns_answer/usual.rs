@@ -16,7 +16,8 @@ impl Engine {
     /// The step before [`Engine::usual`]: draws the members of a service that shares a health word.
     #[inline(always)]
     pub(super) fn choose(&mut self, snapshot: &Snapshot, q: &mut Located) {
-        if q.found.service != NONE {
+        // For who else asks, the steps of `Engine::answer_any` draw: twice would skip members of a round.
+        if q.found.service != NONE && q.status == Status::Short {
             q.drawn.count = self.draw(snapshot, q).unwrap_or(0);
         }
     }
