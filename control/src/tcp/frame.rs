@@ -18,11 +18,11 @@ const ICMPV6_ERRORS: std::ops::RangeInclusive<u8> = 1..=4;
 
 /// What stands before the IP header, seen from here: where a reply goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Link {
+pub struct Link {
     /// MAC address of the port: destination of what came, source of what goes.
-    pub(super) ours: [u8; 6],
+    pub ours: [u8; 6],
     /// MAC address of the client, or of the router before it.
-    pub(super) peer: [u8; 6],
+    pub peer: [u8; 6],
     /// VLAN tags, outermost first: TPID and TCI.
     tags: [[u8; vlan::TAG_LEN]; TAGS_MAX],
     count: u8,
@@ -30,27 +30,27 @@ pub(super) struct Link {
 
 /// A punted frame, taken apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Inbound<'a> {
+pub struct Inbound<'a> {
     /// What stood before the packet.
-    pub(super) link: Link,
+    pub link: Link,
     /// Who sent it, and to which service address.
-    pub(super) flow: Flow,
+    pub flow: Flow,
     /// The IP packet, without padding.
-    pub(super) packet: &'a [u8],
+    pub packet: &'a [u8],
 }
 
 /// A client's address and the service address that it talks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Flow {
+pub struct Flow {
     /// The client.
-    pub(super) client: IpAddr,
+    pub client: IpAddr,
     /// The service address.
-    pub(super) service: IpAddr,
+    pub service: IpAddr,
 }
 
 /// Why a punted frame does not reach the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub enum Refused {
     /// It cannot be read.
     Malformed,
     /// Neither TCP nor an ICMP error: UDP to ports other than 53, other protocols. Nothing is served there, and
@@ -59,7 +59,7 @@ pub(super) enum Refused {
 }
 
 /// Takes a punted frame apart.
-pub(super) fn read(frame: &[u8]) -> Result<Inbound<'_>, Refused> {
+pub fn read(frame: &[u8]) -> Result<Inbound<'_>, Refused> {
     let (header, mut rest) = frame.split_first_chunk().ok_or(Refused::Malformed)?;
     let header = eth::Header::read(header);
     let mut link = Link {
@@ -81,9 +81,10 @@ pub(super) fn read(frame: &[u8]) -> Result<Inbound<'_>, Refused> {
         ether_type = u16::from_be_bytes([a, b]);
         rest = after;
     }
-    let (flow, packet) = match ether_type {
-        eth::ETHER_TYPE_IPV4 => read_v4(rest)?,
-        eth::ETHER_TYPE_IPV6 => read_v6(rest)?,
+    // The kernel goes by the version that the packet itself says.
+    let (flow, packet) = match (ether_type, rest.first().map_or(0, |first| first >> 4)) {
+        (eth::ETHER_TYPE_IPV4, 4) => read_v4(rest)?,
+        (eth::ETHER_TYPE_IPV6, 6) => read_v6(rest)?,
         _ => return Err(Refused::Malformed),
     };
     Ok(Inbound { link, flow, packet })
@@ -131,7 +132,7 @@ fn read_v6(bytes: &[u8]) -> Result<(Flow, &[u8]), Refused> {
 
 /// Whom a packet that the kernel sends is for, and whether it shows that the kernel knows the connection: a
 /// segment with ACK alone is sent only to who has proved its address. `None`: not TCP, and not sent.
-pub(super) fn read_outbound(packet: &[u8]) -> Option<(Flow, bool)> {
+pub fn read_outbound(packet: &[u8]) -> Option<(Flow, bool)> {
     let (flow, segment) = match packet.first()? >> 4 {
         4 => {
             let header = ipv4::Header::read(packet.first_chunk()?);
@@ -161,7 +162,7 @@ pub(super) fn read_outbound(packet: &[u8]) -> Option<(Flow, bool)> {
 
 impl Link {
     /// The whole frame around an IP packet for the peer.
-    pub(super) fn frame(&self, packet: &[u8]) -> Vec<u8> {
+    pub fn frame(&self, packet: &[u8]) -> Vec<u8> {
         let mut frame = Vec::with_capacity(LINK_MAX + packet.len());
         frame.extend(self.peer);
         frame.extend(self.ours);

@@ -3,7 +3,7 @@
 
 use super::{ScanError, Tokens, loc};
 use domain::base::iana::Rtype;
-use domain::base::scan::{Scan, Scanner};
+use domain::base::scan::{Scan, Scanner, ScannerError};
 use domain::rdata::dnssec::{RtypeBitmap, Timestamp};
 use domain::utils::{base16, base64};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -22,10 +22,12 @@ pub(super) enum Field {
     Strs,
     /// One token as it is, up to the end of RDATA (URI).
     Text,
-    /// Hexadecimal to the end.
-    Hex,
-    /// Base 64 to the end.
+    /// Hexadecimal to the end, so many octets at least.
+    Hex(usize),
+    /// Base 64 to the end, one octet at least.
     Base64,
+    /// A key in base 64 to the end; none where flags say so (RFC 2535 section 3.1.2).
+    Key,
     V4,
     /// Four groups of 16 bits, as in IPv6 (RFC 6742).
     Locator,
@@ -86,9 +88,13 @@ pub(super) fn of(rtype: Rtype) -> Option<&'static [Field]> {
         Rtype::URI => &[U16, U16, Text],
         Rtype::AMTRELAY => &[U8, Relay],
         Rtype::SPF | Rtype::AVC | Rtype::RESINFO | Rtype::WALLET | Rtype::NINFO | Rtype::CLA => &[Str, Strs],
-        Rtype::SMIMEA => &[U8, U8, U8, Hex],
-        Rtype::DS | Rtype::CDS | Rtype::TA | Rtype::DLV => &[U16, Algorithm, U8, Hex],
-        Rtype::DNSKEY | Rtype::CDNSKEY | Rtype::KEY => &[U16, U8, Algorithm, Base64],
+        Rtype::TLSA | Rtype::SMIMEA => &[U8, U8, U8, Hex(1)],
+        Rtype::SSHFP => &[U8, U8, Hex(1)],
+        Rtype::OPENPGPKEY => &[Base64],
+        // RFC 8976 section 2.2.4: a digest has 12 octets or more.
+        Rtype::ZONEMD => &[U32, U8, U8, Hex(12)],
+        Rtype::DS | Rtype::CDS | Rtype::TA | Rtype::DLV => &[U16, Algorithm, U8, Hex(1)],
+        Rtype::DNSKEY | Rtype::CDNSKEY | Rtype::KEY => &[U16, U8, Algorithm, Key],
         Rtype::RRSIG | Rtype::SIG => &[Type, Algorithm, U8, U32, Time, Time, U16, Name, Base64],
         _ => return None,
     })
@@ -149,12 +155,18 @@ pub(super) fn parse(field: Field, scanner: &mut Tokens<'_>, wire: &mut Vec<u8>) 
             text if text.is_empty() => return Err(ScanError("an empty target")),
             text => wire.extend_from_slice(&text),
         },
-        Field::Hex => {
+        Field::Hex(least) => {
             let octets = scanner.convert_entry(base16::SymbolConverter::new())?;
+            if octets.len() < least {
+                return Err(ScanError("too few octets"));
+            }
             wire.extend_from_slice(&octets);
         }
-        Field::Base64 => {
+        Field::Base64 | Field::Key => {
             let octets = scanner.convert_entry(base64::SymbolConverter::new())?;
+            if octets.is_empty() && field == Field::Base64 {
+                return Err(ScanError::end_of_entry());
+            }
             wire.extend_from_slice(&octets);
         }
         Field::V4 => wire.extend_from_slice(&address::<Ipv4Addr>(scanner, "not an IPv4 address")?.octets()),
@@ -375,8 +387,9 @@ pub(super) fn check(fields: &[Field], wire: &[u8]) -> bool {
             Field::Names => all(&name),
             Field::Str => string(wire),
             Field::Strs => all(&string),
-            Field::Text | Field::Nsap => (!wire.is_empty()).then_some(&[]),
-            Field::Hex | Field::Base64 => Some(&[]),
+            Field::Text | Field::Nsap | Field::Base64 => (!wire.is_empty()).then_some(&[]),
+            Field::Hex(least) => (wire.len() >= least).then_some(&[]),
+            Field::Key => Some(&[]),
             Field::Services => skip(1).map(|_| &[][..]),
             Field::Place => (wire.first() != Some(&0) || wire.len() == 16).then_some(&[]),
             Field::Types => all(&|w| {

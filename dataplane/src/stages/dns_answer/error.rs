@@ -76,6 +76,13 @@ pub(super) fn error<const N: usize>(
             true => dns::rcode::BADCOOKIE,
         };
     }
+    if code == NOTIMP
+        && let Some([_, _, f0, f1, ..]) = buffer.first_chunk_mut::<HEADER_LEN>()
+    {
+        // RD and CD mean something in queries alone; ISC's compliance tester marks who copies them elsewhere.
+        *f0 &= !(flags::RD >> 8) as u8;
+        *f1 &= !flags::CD as u8;
+    }
     let (counter, info) = match code {
         NOERROR => (Counter::DnsCookie, None),
         FORMERR => (Counter::DnsFormerr, None),

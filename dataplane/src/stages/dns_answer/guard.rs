@@ -32,6 +32,9 @@ pub(super) fn answer<const N: usize>(
 ) -> Outcome {
     q.settle_cookie(snapshot, engine.seconds);
     q.account = NONE;
+    if !q.edns.has(Edns::GOOD_COOKIE) && required(snapshot, q) && engine.reread(snapshot, q, buffer) {
+        q.settle_cookie(snapshot, engine.seconds);
+    }
     let known = q.edns.has(Edns::GOOD_COOKIE);
     let outcome = if !known && required(snapshot, q) {
         bad_cookie(snapshot, q, buffer)

@@ -189,7 +189,11 @@ impl Engine {
             Status::Error(rcode) => return error(snapshot, q, buffer, transport, rcode),
         }
         if bad_keepalive(q, transport) {
-            return error(snapshot, q, buffer, transport, rcode::FORMERR as u16);
+            return match self.reread(snapshot, q, buffer) {
+                // At most once: nothing is guessed any more.
+                true => self.answer_any(snapshot, q, buffer, transport, trace),
+                false => error(snapshot, q, buffer, transport, rcode::FORMERR as u16),
+            };
         }
         trace.event(Event::Question { rtype: q.qtype });
         // Without a candidate there is no such name; with one it may be another's.
@@ -201,6 +205,19 @@ impl Engine {
             Some(found) => self.at_node(snapshot, q, buffer, transport, found, trace),
             None => self.missing(snapshot, q, buffer, transport, trace),
         }
+    }
+
+    /// For who echoes the question without having found its name: checks the guessed end of the name. True when the
+    /// guess was wrong, and all was read and looked for again.
+    #[cold]
+    #[inline(never)]
+    fn reread<const N: usize>(&self, snapshot: &Snapshot, q: &mut Located, buffer: &[u8; N]) -> bool {
+        let wrong = q.reparse_walked(snapshot, buffer);
+        if wrong && q.status == Status::Answer {
+            q.hash = snapshot.names.hash(&q.key);
+            self.find(snapshot, q);
+        }
+        wrong
     }
 
     /// The name is not in the table as guessed: check the guess, then look for what covers the name.
