@@ -23,6 +23,10 @@ use dataplane::tables::plans::{self, Cell, Policy};
 use dataplane::tables::{NONE, Snapshot};
 use dataplane::wire::cookie::Secret;
 use ipnet::IpNet;
+#[cfg_attr(
+    not(feature = "dpdk"),
+    allow(unused_imports, reason = "explain's, which comes with ports")
+)]
 pub(crate) use pools::{Given, Which, members};
 use slots::{PoolKey, Slots, Target};
 use std::collections::{HashMap, HashSet};

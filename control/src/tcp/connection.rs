@@ -56,7 +56,7 @@ async fn talk(
     let mut since = Instant::now();
     loop {
         loop {
-            match framer.next() {
+            match framer.next_message() {
                 Ok(Some(message)) => {
                     shared.answerer.borrow_mut().answer(message, client, &mut out);
                     since = Instant::now();

@@ -6,7 +6,7 @@ const MESSAGE_MIN: usize = dataplane::wire::dns::HEADER_LEN;
 
 /// Bytes received and not yet taken.
 #[derive(Debug, Default)]
-pub(super) struct Framer {
+pub struct Framer {
     bytes: Vec<u8>,
     /// Where the next message's length stands.
     at: usize,
@@ -14,12 +14,12 @@ pub(super) struct Framer {
 
 /// A length that no DNS message has: below its header's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BadLength;
+pub struct BadLength;
 
 impl Framer {
-    /// Where received bytes are appended. Bounded by who reads: one read for each time that [`Framer::next`]
+    /// Where received bytes are appended. Bounded by who reads: one read for each time that [`Framer::next_message`]
     /// found no whole message.
-    pub(super) fn input(&mut self) -> &mut Vec<u8> {
+    pub fn input(&mut self) -> &mut Vec<u8> {
         // What was taken makes room first; with nothing left a large buffer is given back.
         self.bytes.drain(..self.at);
         self.at = 0;
@@ -30,7 +30,7 @@ impl Framer {
     }
 
     /// The next whole message.
-    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, BadLength> {
+    pub fn next_message(&mut self) -> Result<Option<&[u8]>, BadLength> {
         let rest = &self.bytes[self.at..];
         let Some((&[a, b], rest)) = rest.split_first_chunk() else {
             return Ok(None);
@@ -60,7 +60,7 @@ mod tests {
         let (mut framer, mut out) = (Framer::default(), Vec::new());
         for part in parts {
             framer.input().extend(part);
-            while let Some(message) = framer.next().unwrap() {
+            while let Some(message) = framer.next_message().unwrap() {
                 out.push(message.to_vec());
             }
         }
@@ -87,18 +87,18 @@ mod tests {
         for len in 0..12u16 {
             let mut framer = Framer::default();
             framer.input().extend(len.to_be_bytes());
-            assert_eq!(framer.next(), Err(BadLength), "{len}");
+            assert_eq!(framer.next_message(), Err(BadLength), "{len}");
         }
         let mut framer = Framer::default();
         framer.input().extend(12u16.to_be_bytes());
-        assert_eq!(framer.next(), Ok(None));
+        assert_eq!(framer.next_message(), Ok(None));
     }
 
     #[test]
     fn a_long_message_leaves_no_large_buffer_behind() {
         let mut framer = Framer::default();
         framer.input().extend(message(1, 65535));
-        assert!(framer.next().unwrap().is_some());
+        assert!(framer.next_message().unwrap().is_some());
         assert!(framer.input().capacity() <= 1024);
     }
 }

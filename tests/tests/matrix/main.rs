@@ -20,7 +20,9 @@ use world::{Setting, World};
 /// What holds of every reply, whatever was asked.
 fn is_reply_to(query: &[u8], reply: &Reply, raw: &[u8], limit: usize) -> Result<()> {
     let sent = u16::from_be_bytes([query[2], query[3]]);
+    // RD and CD mean something in queries alone.
     let kept = 0x7800 | flag::RD | flag::CD;
+    let sent = if sent & 0x7800 == 0 { sent } else { sent & 0x7800 };
     ensure!(reply.id.to_be_bytes() == query[..2], "another id: {}", reply.id);
     ensure!(reply.flags & flag::QR != 0, "QR is clear");
     ensure!(

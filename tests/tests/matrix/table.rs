@@ -170,7 +170,7 @@ fn header() -> Vec<Item> {
             .row(www().opcode(2).edns(), "NOTIMP - 1/0/0/1; opt 1232 ede=21")
             .row(
                 www().opcode(15).flags(flag::RD | flag::CD | flag::AA | flag::Z),
-                "NOTIMP rc 1/0/0/0",
+                NOTIMP,
             )
             .row(www().opcode(3).cut(20), "NOTIMP - 0/0/0/0"),
         item(12, "NOTIFY")
