@@ -18,6 +18,7 @@ use crate::health::{Prober, Transition};
 use crate::publish::Publisher;
 use crate::tcp::{self, Tcp};
 use anyhow::{Context, Result};
+use dataplane::arch::Isa;
 use dataplane::io::dpdk::Port;
 use dataplane::link::ControlLink;
 use dataplane::tables::Snapshot;
@@ -170,7 +171,8 @@ impl Signals {
 /// Health and signals, until told to stop.
 async fn main_loop(live: &Arc<Live>, mut transitions: UnboundedReceiver<Transition>, signals: &mut Signals) {
     live.announce(&live.started_by, |_| true);
-    tracing::info!(generation = live.status().generation, "ready");
+    let isa = Isa::detect().name();
+    tracing::info!(generation = live.status().generation, isa, "ready");
     let mut clock = tokio::time::interval(CLOCK_EVERY);
     loop {
         tokio::select! {
