@@ -241,7 +241,7 @@ impl Story<'_> {
                 let up = if any_health {
                     u64::MAX
                 } else {
-                    self.words.up(group.word)
+                    self.words.up(group.word).unwrap_or(0)
                 };
                 (up & group.mask) >> group.mask.trailing_zeros()
             })

@@ -66,10 +66,10 @@ impl Words {
         }
     }
 
-    /// Members that are up, 64 slots from `64 * index`.
+    /// Members that are up, 64 slots from `64 * index`; `None` if there is no such word.
     #[inline(always)]
-    pub fn up(&self, index: u16) -> u64 {
-        self.up.get(index as usize).copied().unwrap_or(0)
+    pub fn up(&self, index: u16) -> Option<u64> {
+        self.up.get(index as usize).copied()
     }
 
     /// Members that are given when none is up.

@@ -57,7 +57,8 @@ impl ClientSubnet {
     #[inline(always)]
     pub fn v4(&self) -> [u8; 4] {
         let [.., a, b, c, d, _, _, _, _, _, _, _, _, _, _, _, _] = self.0;
-        let mask = u64::MAX << (32 - (self.source() as u32).min(32));
+        // At most 32 with this family.
+        let mask = u64::MAX << (32u32.wrapping_sub(self.source() as u32) & 63);
         (u32::from_be_bytes([a, b, c, d]) & mask as u32).to_be_bytes()
     }
 
@@ -81,26 +82,27 @@ impl ClientSubnet {
         if (f0 | scope != 0) | (len != 4 + octets) {
             return Err(BadEdns);
         }
-        let good = match family {
-            1 if source <= 32 => {
-                let [a, b, c, d, ..] = address;
-                let left = (u32::from_be_bytes([a, b, c, d]) as u64) << 32;
-                // What the option holds of it, with the prefix shifted out.
-                (left & !(u64::MAX >> (8 * octets))) << source == 0
-            }
-            2 => Self::good_v6(source, address),
-            // Seen in the field as an opt-out: no family, no address.
-            0 => source == 0,
-            _ => false,
+        let good = if family == 1 {
+            let [a, b, c, d, ..] = address;
+            let left = (u32::from_be_bytes([a, b, c, d]) as u64) << 32;
+            // What the option holds of it, with the prefix shifted out.
+            source <= 32 && (left & !(u64::MAX >> (8 * octets))) << source == 0
+        } else {
+            Self::good_other(family, source, address)
         };
         if good { Ok(Self(*bytes)) } else { Err(BadEdns) }
     }
 
     #[inline(never)]
-    fn good_v6(source: u8, address: [u8; 16]) -> bool {
+    fn good_other(family: u8, source: u8, address: [u8; 16]) -> bool {
         let octets = u32::from(source).div_ceil(8);
         let held = u128::from_be_bytes(address) & !u128::MAX.checked_shr(8 * octets).unwrap_or(0);
-        source <= 128 && held.checked_shl(source.into()).unwrap_or(0) == 0
+        match family {
+            2 => source <= 128 && held.checked_shl(source.into()).unwrap_or(0) == 0,
+            // Seen in the field as an opt-out: no family, no address.
+            0 => source == 0,
+            _ => false,
+        }
     }
 }
 

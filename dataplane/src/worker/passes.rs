@@ -24,7 +24,7 @@ pub(super) struct Packet {
 /// What a packet is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// On the lane of `dns_answer`, and plain.
+    /// On the lane of `dns_answer`: plain headers, and a question whose name was guessed.
     Plain,
     /// On the lane of `dns_answer`.
     Query,
@@ -89,7 +89,9 @@ impl Stages<'_> {
             let window = buffer.window();
             if let Some(end) = classify::plain(window, len, shape, self.view, &mut last) {
                 packet.state = State::Plain;
-                DnsAnswer::locate_plain(&mut packet.located, self.snapshot, window, end);
+                if !DnsAnswer::locate_plain(&mut packet.located, self.snapshot, window, end) {
+                    take_steps(packet);
+                }
             } else {
                 replied += self.otherwise(buffer, packet);
             }
@@ -285,8 +287,14 @@ impl<B: Buffer, const OFFLOAD: bool> Kernel for Answer<'_, '_, B, OFFLOAD> {
 #[cold]
 fn take_every_step(packets: &mut [Packet]) {
     for packet in packets.iter_mut().filter(|packet| packet.state == State::Plain) {
-        (packet.state, packet.layers) = (State::Query, Layers::plain(0));
+        take_steps(packet);
     }
+}
+
+/// Makes a query of a plain one.
+#[cold]
+fn take_steps(packet: &mut Packet) {
+    (packet.state, packet.layers) = (State::Query, Layers::plain(0));
 }
 
 /// A lane that ends in a drop.

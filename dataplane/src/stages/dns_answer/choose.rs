@@ -46,14 +46,6 @@ impl Candidates {
     }
 }
 
-/// The candidates of a tier whose members are in one health word, and where its turns are kept.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TierInWord<'a> {
-    pub(super) pool: &'a Pool,
-    pub(super) mask: u64,
-    pub(super) rotor: usize,
-}
-
 /// Members drawn from one word, as a query keeps them between the steps.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Drawn {
@@ -135,7 +127,7 @@ impl Chooser {
         chosen: &mut Chosen,
     ) {
         let words = &self.words;
-        let up = words.up(pool.word);
+        let up = words.up(pool.word).unwrap_or(0);
         let (mut mask, mut site) =
             first_tier_in_word(cell, groups, up & pool.mask, trace, |g| words.site(g.site));
         if mask == 0 {
@@ -150,42 +142,18 @@ impl Chooser {
         chosen.members = drawn.members;
     }
 
-    /// The first tier with a member that is up, of a pool in one word; `None` when all is down or the pool is another.
+    /// Draws of a pool in one word whose tier is all its sites, when the next members in turn stand one after the
+    /// other: that is so when all are up, but for the last of a round. Gives how many, and the first of them.
     #[inline(always)]
-    pub(super) fn first_tier_in_word<'a>(
-        &self,
-        plans: &Plans,
-        pool: &'a Pool,
-        cell: &Cell,
-    ) -> Option<TierInWord<'a>> {
-        if pool.flags & Pool::ONE_WORD == 0 {
+    pub(super) fn next_run(&mut self, pool: &Pool, cell: &Cell, drawn: &mut u32) -> Option<u8> {
+        if pool.flags != Pool::ONE_WORD || self.words.sites_out() || !cell.is_one_tier_of(pool) {
             return None;
         }
-        let words = &self.words;
-        let up = words.up(pool.word) & pool.mask;
-        let (mask, site) = if !words.sites_out() && cell.is_one_tier_of(pool) {
-            (up, cell.first())
-        } else {
-            first_tier_of(words, plans.groups(pool), cell, up)
-        };
-        (mask != 0).then_some(TierInWord {
-            pool,
-            mask,
-            rotor: Draw::rotor(pool, site),
-        })
-    }
-
-    /// Draws when the next members in turn stand one after the other: that is so when all of the tier are up, but
-    /// for the last of a round. Gives how many, and the first of them.
-    #[inline(always)]
-    pub(super) fn next_run(&mut self, tier: &TierInWord<'_>, drawn: &mut u32) -> Option<u8> {
-        let pool = tier.pool;
-        if pool.flags != Pool::ONE_WORD {
-            return None;
-        }
-        let rotor = self.draw.rotors.get_mut(tier.rotor)?;
-        let first = tier.mask.trailing_zeros();
-        let run = tier.mask >> (first & 63);
+        let mask = self.words.up(pool.word)? & pool.mask;
+        let rotor = self.draw.rotors.get_mut(Draw::rotor(pool, cell.first()))?;
+        let first = mask.trailing_zeros();
+        // 0 when all is down.
+        let run = mask >> (first & 63);
         // The position as an offset from the first.
         let mut at = (*rotor & 63).wrapping_sub(first);
         if at >= run.count_ones() {
@@ -200,9 +168,34 @@ impl Chooser {
         Some(pool.answers)
     }
 
-    /// Draws up to `pool.answers` members of a tier, one by one; how many.
-    #[inline(never)]
-    pub(super) fn draw_any(
+    /// Draws up to `pool.answers` members of a pool in one word, one by one; how many. None when all is down, or when
+    /// the pool is another.
+    pub(super) fn draw_in_word(
+        &mut self,
+        plans: &Plans,
+        pool: &Pool,
+        cell: &Cell,
+        weights: &Table<u16>,
+        drawn: &mut Drawn,
+    ) -> u8 {
+        if pool.flags & Pool::ONE_WORD == 0 {
+            return 0;
+        }
+        let words = &self.words;
+        let up = words.up(pool.word).unwrap_or(0) & pool.mask;
+        let (mask, site) = if !words.sites_out() && cell.is_one_tier_of(pool) {
+            (up, cell.first())
+        } else {
+            first_tier_in_word(cell, plans.groups(pool), up, &mut Silent, |g| words.site(g.site))
+        };
+        if mask == 0 {
+            return 0;
+        }
+        self.draw_any(pool, mask, Draw::rotor(pool, site), weights, drawn)
+    }
+
+    /// Draws up to `pool.answers` members of a tier in one word, one by one; how many.
+    fn draw_any(
         &mut self,
         pool: &Pool,
         mask: u64,
@@ -240,7 +233,7 @@ impl Chooser {
         let words = &self.words;
         let candidates = &mut self.candidates;
         let mut found = first_tier(cell, groups, candidates, trace, |group| {
-            (words.site(group.site), words.up(group.word))
+            (words.site(group.site), words.up(group.word).unwrap_or(0))
         });
         if found.total == 0 {
             chosen.all_down = true;
@@ -447,12 +440,6 @@ fn nth(candidates: &[Candidates], mut n: u32) -> (usize, u32) {
         n -= here;
     }
     (0, 0)
-}
-
-/// As [`first_tier_in_word`] with the sites as `words` has them.
-#[inline(never)]
-fn first_tier_of(words: &Words, groups: &[Group], cell: &Cell, up: u64) -> (u64, u8) {
-    first_tier_in_word(cell, groups, up, &mut Silent, |g| words.site(g.site))
 }
 
 /// The bits of the first tier that has any of `live`, and the tier's first site; all groups are in one word.

@@ -162,7 +162,9 @@ impl Engine {
                 truncated: false,
                 all_down: false,
             };
-            if let Some(len) = self.usual(snapshot, q, buffer, transport) {
+            if q.status == Status::Short
+                && let Some(len) = self.usual(snapshot, q, buffer, transport)
+            {
                 return usual(len, Counter::DnsAnswer);
             }
             if let Some(len) = self.deny(snapshot, q, buffer, transport) {

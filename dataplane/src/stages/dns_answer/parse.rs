@@ -108,7 +108,7 @@ const OPT_WANT: u32 = u32::from_ne_bytes([0, 0, rtype::OPT as u8, 0]);
 
 impl Located {
     /// Reads the message in the first `len` bytes of `buffer`, asked by `client`. Bytes behind `len` may be
-    /// read as padding, never as message.
+    /// read as padding, never as message. True for a question of a short name whose end was guessed.
     #[inline(always)]
     pub fn locate<const N: usize>(
         &mut self,
@@ -116,7 +116,7 @@ impl Located {
         buffer: &[u8; N],
         len: usize,
         client: Client,
-    ) {
+    ) -> bool {
         // Each kind by itself, so that no more than its bytes are written.
         match client {
             Client::V4(address) => self.client = Client::V4(address),
@@ -125,17 +125,18 @@ impl Located {
         self.by_subnet = false;
         if !self.plain(buffer, len) {
             self.locate_any(snapshot, buffer, len);
-            return;
+            return false;
         }
         self.len = len as u16;
         self.status = Status::Short;
         self.hash = snapshot.names.hash_short(&self.key);
         if self.edns.has(Edns::SUBNET) {
-            self.take_subnet(snapshot);
+            self.use_subnet(snapshot);
             self.prefetch_class(snapshot);
         } else {
             prefetch_class(snapshot, client);
         }
+        true
     }
 
     /// Reads a query as nearly all are: one question with a short name, class IN, at most an OPT record. False
@@ -311,8 +312,16 @@ impl Located {
         if std::mem::take(&mut self.by_subnet) {
             self.client = self.source;
         }
+        if self.edns.has(Edns::SUBNET) {
+            self.use_subnet(snapshot);
+        }
+    }
+
+    /// The choice goes by the client subnet's address, if it may be used.
+    #[inline(always)]
+    fn use_subnet(&mut self, snapshot: &Snapshot) {
         let subnet = &self.edns.subnet;
-        if self.edns.has(Edns::SUBNET) && snapshot.limits.ecs && subnet.source() > 0 {
+        if snapshot.limits.ecs && subnet.source() > 0 {
             self.by_subnet = true;
             self.source = self.client;
             self.client = if subnet.family() == 1 {

@@ -70,17 +70,18 @@ impl DnsAnswer {
         guard::wanted(snapshot)
     }
 
-    /// First pass over a plain query that ends at `end`: reads it. The second is [`Engine::find`].
+    /// First pass over a plain query that ends at `end`: reads it, as [`Located::locate`]. The second is
+    /// [`Engine::find`].
     #[inline(always)]
-    pub fn locate_plain(located: &mut Located, snapshot: &Snapshot, window: &Window, end: u16) {
+    pub fn locate_plain(located: &mut Located, snapshot: &Snapshot, window: &Window, end: u16) -> bool {
         let (Some(message), Some(&source)) = (
             at::<UDP_ROOM>(window, Layers::PLAIN_MESSAGE),
             at(window, PLAIN_SOURCE),
         ) else {
-            return;
+            return false;
         };
         let len = (end as usize).wrapping_sub(Layers::PLAIN_MESSAGE);
-        located.locate(snapshot, message, len, Client::V4(source));
+        located.locate(snapshot, message, len, Client::V4(source))
     }
 
     /// First pass over any query.
@@ -89,7 +90,7 @@ impl DnsAnswer {
         let start = layers.l4 as usize + udp::HEADER_LEN;
         let len = (layers.end as usize).wrapping_sub(start);
         match at::<UDP_ROOM>(window, start) {
-            Some(message) => located.locate(snapshot, message, len, client(window, layers)),
+            Some(message) => _ = located.locate(snapshot, message, len, client(window, layers)),
             None => located.refuse(Counter::DropOversized),
         }
     }

@@ -4,11 +4,11 @@
 //! Called by the engine before it takes every step. Whatever is not usual gets no answer here, and no more than a
 //! position in a round has moved then: `Engine::answer_any` alone defines what is right; a test holds the two together.
 
-use super::choose::TierInWord;
 use super::parse::{Located, Status};
 use super::write::Reply;
 use super::{Engine, Transport};
 use crate::tables::names::Entry;
+use crate::tables::plans::{Cell, Plans, Pool};
 use crate::tables::{NONE, Snapshot};
 use crate::wire::dns::{rcode, rtype};
 
@@ -33,19 +33,22 @@ impl Engine {
             _ => return None,
         };
         let cell = plans.cell(q.cell)?;
-        let tier = self.chooser.first_tier_in_word(plans, pool, cell)?;
-        if let Some(count) = self.chooser.next_run(&tier, &mut q.drawn.first) {
-            return Some(count);
-        }
+        let run = self.chooser.next_run(pool, cell, &mut q.drawn.first);
+        run.or_else(|| Some(self.draw_others(plans, pool, cell, q)))
+    }
+
+    /// Draws members when they are no run of neighbours; how many.
+    #[inline(never)]
+    fn draw_others(&mut self, plans: &Plans, pool: &Pool, cell: &Cell, q: &mut Located) -> u8 {
         let weights = match q.qtype {
             rtype::A => &plans.weights_a,
             _ => &plans.weights_aaaa,
         };
-        let TierInWord { mask, rotor, .. } = tier;
-        Some(self.chooser.draw_any(pool, mask, rotor, weights, &mut q.drawn))
+        self.chooser
+            .draw_in_word(plans, pool, cell, weights, &mut q.drawn)
     }
 
-    /// Writes the reply over the query and returns its length. It has NOERROR and answers, and is counted so.
+    /// Writes the reply over a query of a guessed name, and returns its length. It has NOERROR and answers, and is counted so.
     #[inline(always)]
     pub(super) fn usual<const N: usize>(
         &self,
@@ -54,9 +57,7 @@ impl Engine {
         buffer: &mut [u8; N],
         transport: Transport,
     ) -> Option<usize> {
-        if q.status != Status::Short {
-            return None;
-        }
+        debug_assert_eq!(q.status, Status::Short);
         let node = snapshot.names.confirm_short(q.found, &q.key)?;
         let reply = Reply::start(snapshot, q, buffer, transport);
         if q.found.service == NONE {
