@@ -24,12 +24,21 @@ pub(super) struct Packet {
 /// What a packet is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// On the lane of `dns_answer`: plain headers, and a question whose name was guessed.
+    /// On the lane of `dns_answer`, with plain headers and a question whose name was guessed.
+    Short,
+    /// On the lane of `dns_answer`, with plain headers.
     Plain,
     /// On the lane of `dns_answer`.
     Query,
     /// On no lane any more.
     Done,
+}
+
+impl State {
+    #[inline(always)]
+    fn is_plain(self) -> bool {
+        matches!(self, State::Short | State::Plain)
+    }
 }
 
 impl Default for Packet {
@@ -88,9 +97,9 @@ impl Stages<'_> {
             let (shape, len) = (buffer.shape(), buffer.len());
             let window = buffer.window();
             if let Some(end) = classify::plain(window, len, shape, self.view, &mut last) {
-                packet.state = State::Plain;
+                packet.state = State::Short;
                 if !DnsAnswer::locate_plain(&mut packet.located, self.snapshot, window, end) {
-                    take_steps(packet);
+                    packet.state = State::Plain;
                 }
             } else {
                 replied += self.otherwise(buffer, packet);
@@ -122,7 +131,7 @@ impl Stages<'_> {
         let mut packets = packets.iter_mut();
         for buffer in buffers {
             let Some(packet) = packets.next() else { break };
-            if packet.state == State::Plain
+            if packet.state == State::Short
                 && let Some((len, frame)) =
                     self.dns_answer
                         .answer_plain::<OFFLOAD>(&packet.located, self.snapshot, buffer.window())
@@ -152,7 +161,7 @@ impl Stages<'_> {
         buffer: &mut B,
         packet: &mut Packet,
     ) -> usize {
-        if packet.state == State::Plain
+        if packet.state.is_plain()
             && let Some((len, frame)) =
                 self.dns_answer
                     .deny_plain::<OFFLOAD>(&mut packet.located, self.snapshot, buffer.window())
@@ -174,7 +183,7 @@ impl Stages<'_> {
     /// Fourth pass over any query, by every step; 1 if it got a reply.
     #[inline(never)]
     fn answer_any<B: Buffer>(&mut self, buffer: &mut B, packet: &mut Packet) -> usize {
-        let plain = packet.state == State::Plain;
+        let plain = packet.state.is_plain();
         let layers = if plain { Layers::plain(0) } else { packet.layers };
         let (dns, snapshot, offload) = (&mut *self.dns_answer, self.snapshot, self.offload);
         let (located, window, now) = (&mut packet.located, buffer.window(), self.now);
@@ -286,15 +295,9 @@ impl<B: Buffer, const OFFLOAD: bool> Kernel for Answer<'_, '_, B, OFFLOAD> {
 /// Makes queries of plain ones, which are answered by every step.
 #[cold]
 fn take_every_step(packets: &mut [Packet]) {
-    for packet in packets.iter_mut().filter(|packet| packet.state == State::Plain) {
-        take_steps(packet);
+    for packet in packets.iter_mut().filter(|packet| packet.state.is_plain()) {
+        (packet.state, packet.layers) = (State::Query, Layers::plain(0));
     }
-}
-
-/// Makes a query of a plain one.
-#[cold]
-fn take_steps(packet: &mut Packet) {
-    (packet.state, packet.layers) = (State::Query, Layers::plain(0));
 }
 
 /// A lane that ends in a drop.

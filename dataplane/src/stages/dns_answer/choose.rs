@@ -150,25 +150,11 @@ impl Chooser {
             return None;
         }
         let mask = self.words.up(pool.word)? & pool.mask;
-        let rotor = self.draw.rotors.get_mut(Draw::rotor(pool, cell.first()))?;
-        let first = mask.trailing_zeros();
-        // 0 when all is down.
-        let run = mask >> (first & 63);
-        // The position as an offset from the first.
-        let mut at = (*rotor & 63).wrapping_sub(first);
-        if at >= run.count_ones() {
-            at = 0;
-        }
-        let next = at + pool.answers as u32;
-        if run & run.wrapping_add(1) != 0 || next > run.count_ones() {
-            return None;
-        }
-        *rotor = first + next;
-        *drawn = pool.base.wrapping_add(first + at);
-        Some(pool.answers)
+        self.draw
+            .run_in_word(pool, mask, Draw::rotor(pool, cell.first()), drawn)
     }
 
-    /// Draws up to `pool.answers` members of a pool in one word, one by one; how many. None when all is down, or when
+    /// Draws up to `pool.answers` members of a pool in one word; how many. None when all is down, or when
     /// the pool is another.
     pub(super) fn draw_in_word(
         &mut self,
@@ -191,7 +177,13 @@ impl Chooser {
         if mask == 0 {
             return 0;
         }
-        self.draw_any(pool, mask, Draw::rotor(pool, site), weights, drawn)
+        let rotor = Draw::rotor(pool, site);
+        if pool.flags & Pool::WEIGHTED == 0
+            && let Some(count) = self.draw.run_in_word(pool, mask, rotor, &mut drawn.first)
+        {
+            return count;
+        }
+        self.draw_any(pool, mask, rotor, weights, drawn)
     }
 
     /// Draws up to `pool.answers` members of a tier in one word, one by one; how many.
@@ -295,6 +287,27 @@ impl Draw {
     #[inline]
     fn below(&mut self, n: u64) -> u64 {
         ((self.random() >> 32) * n) >> 32
+    }
+
+    /// Round robin over the bits of one word, when the next ones stand one after the other: how many, and the first.
+    #[inline(always)]
+    fn run_in_word(&mut self, pool: &Pool, mask: u64, rotor: usize, drawn: &mut u32) -> Option<u8> {
+        let rotor = self.rotors.get_mut(rotor)?;
+        let first = mask.trailing_zeros();
+        // 0 when all is down.
+        let run = mask >> (first & 63);
+        // The position as an offset from the first.
+        let mut at = (*rotor & 63).wrapping_sub(first);
+        if at >= run.count_ones() {
+            at = 0;
+        }
+        let next = at + pool.answers as u32;
+        if run & run.wrapping_add(1) != 0 || next > run.count_ones() {
+            return None;
+        }
+        *rotor = first + next;
+        *drawn = pool.base.wrapping_add(first + at);
+        Some(pool.answers)
     }
 
     /// Round robin over the bits of one word: the position is the bit behind the last one given.

@@ -16,16 +16,14 @@ impl Engine {
     /// The step before [`Engine::usual`]: draws the members of a service that shares a health word.
     #[inline(always)]
     pub(super) fn choose(&mut self, snapshot: &Snapshot, q: &mut Located) {
-        // For who else asks, the steps of `Engine::answer_any` draw: twice would skip members of a round.
-        if q.found.service != NONE && q.status == Status::Short {
-            q.drawn.count = self.draw(snapshot, q).unwrap_or(0);
-        }
+        q.drawn.count = self.draw(snapshot, q).unwrap_or(0);
     }
 
-    /// Draws members; how many.
+    /// Draws members; how many. `None` without a service.
     #[inline(always)]
     fn draw(&mut self, snapshot: &Snapshot, q: &mut Located) -> Option<u8> {
         let plans = &snapshot.plans;
+        // There is none for `NONE`.
         let hot = plans.hot.get(q.found.service as usize)?;
         let pool = match q.qtype {
             rtype::A => &hot.v4,
