@@ -5,10 +5,8 @@
 
 use crate::lab::Host;
 use crate::message::{Query, rtype};
-use crate::stream::{DnsStream, framed};
-use anyhow::{Context, Result, bail, ensure};
-use nix::sched::{CloneFlags, setns};
-use std::fs::File;
+use crate::stream::{DnsStream, framed, inside};
+use anyhow::{Context, Result, ensure};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
@@ -40,16 +38,11 @@ impl DnsSocket {
     /// # Errors
     /// When there is no such namespace, address or route.
     pub fn open(host: &Host, local: IpAddr, server: IpAddr) -> Result<Self> {
-        let netns = format!("/run/netns/{}", host.name());
-        let opened = std::thread::spawn(move || -> Result<UdpSocket> {
-            setns(File::open(&netns)?, CloneFlags::CLONE_NEWNET)?;
+        let socket = inside(host, move || {
             let socket = UdpSocket::bind(SocketAddr::new(local, 0))?;
             socket.connect(SocketAddr::new(server, 53))?;
             Ok(socket)
         });
-        let Ok(socket) = opened.join() else {
-            bail!("the thread that opens a socket panicked")
-        };
         let socket = socket.with_context(|| format!("socket to {server} in {}", host.name()))?;
         socket.set_read_timeout(Some(LONG))?;
         Ok(Self(socket))

@@ -224,6 +224,13 @@ impl Query {
         self
     }
 
+    /// How long a reply may be over UDP that goes up to 1,232 bytes with EDNS (RFC 6891 section 6.2.5): for a query whose OPT can be read.
+    pub fn udp_limit(&self) -> usize {
+        let opt = self.opt.and_then(|at| self.sections[3].get(at));
+        let size = opt.map_or(512, |opt| u16::from_be_bytes([opt[3], opt[4]]));
+        usize::from(size.clamp(512, 1232))
+    }
+
     /// The message.
     pub fn message(&self, id: u16) -> Vec<u8> {
         let mut bytes = [id, self.flags].map(u16::to_be_bytes).concat();

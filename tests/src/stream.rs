@@ -33,7 +33,10 @@ pub fn framed(message: &[u8]) -> Vec<u8> {
 }
 
 /// Runs `work` on a thread inside a namespace.
-fn inside<T: Send + 'static>(host: &Host, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+pub(crate) fn inside<T: Send + 'static>(
+    host: &Host,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
     let netns = format!("/run/netns/{}", host.name());
     let thread = std::thread::spawn(move || {
         setns(File::open(&netns)?, CloneFlags::CLONE_NEWNET)?;

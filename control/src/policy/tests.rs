@@ -179,6 +179,7 @@ pub(super) struct Lab {
     compiled: Compiled,
     engine: Engine,
     twin: Engine,
+    tcp: Engine,
 }
 
 impl Lab {
@@ -189,9 +190,9 @@ impl Lab {
     pub(super) fn with_health(config: Config, up: impl Fn(&Target) -> bool) -> Self {
         let mut compiler = Compiler::default();
         let compiled = compiler.compile(Arc::new(config), Vec::new(), up, 0).unwrap();
-        let (mut engine, mut twin) = (Engine::new(7), Engine::new(7));
+        let [mut engine, mut twin, mut tcp] = [7; 3].map(Engine::new);
         for (index, up, fallback) in compiler.slots.lock().unwrap().take_changes() {
-            for engine in [&mut engine, &mut twin] {
+            for engine in [&mut engine, &mut twin, &mut tcp] {
                 let words = &mut engine.chooser.words;
                 words.set(WordTarget::Members(index), [up, fallback]);
             }
@@ -200,16 +201,25 @@ impl Lab {
             compiled,
             engine,
             twin,
+            tcp,
         }
     }
 
-    /// Asks the engine, and a twin of it that takes every step, as who listens to one makes it: both must say the same.
+    /// Asks the engine, a twin of it that takes every step, as who listens to one makes it, and a third over TCP: all must say
+    /// the same, unless it is too long for a datagram.
     pub(super) fn raw(&mut self, query: &[u8], client: Client, transport: Transport) -> (Vec<u8>, Outcome) {
         let snapshot = &self.compiled.snapshot;
         let got = raw(&mut self.engine, snapshot, query, client, transport, &mut Silent);
         let mut steps: Vec<Event> = Vec::new();
         let twin = raw(&mut self.twin, snapshot, query, client, transport, &mut steps);
         assert_eq!(got, twin, "after {steps:?}");
+        let over = match transport {
+            Transport::Udp => Transport::Tcp { keepalive: 0 },
+            tcp => tcp,
+        };
+        let tcp = raw(&mut self.tcp, snapshot, query, client, over, &mut Silent);
+        within_limits(query, &got, transport);
+        agrees(query, &got, &tcp);
         got
     }
 
@@ -220,6 +230,44 @@ impl Lab {
     pub(super) fn ask_from(&mut self, qname: &str, rtype: Rtype, client: Client) -> Reply {
         let (bytes, outcome) = self.raw(&query(qname, rtype, None), client, Transport::Udp);
         Reply::read(&bytes, outcome)
+    }
+}
+
+/// That a reply over UDP is no longer than its query allows, and what is cut is cut whole.
+fn within_limits(query: &[u8], (bytes, outcome): &(Vec<u8>, Outcome), transport: Transport) {
+    if !matches!((transport, outcome), (Transport::Udp, Outcome::Reply { .. })) {
+        return;
+    }
+    let opt = Message::from_octets(query).ok().and_then(|query| query.opt());
+    let size = opt.map_or(512, |opt| opt.udp_payload_size()).clamp(512, 1232);
+    assert!(
+        bytes.len() <= usize::from(size),
+        "{} bytes for {query:02x?}",
+        bytes.len()
+    );
+    if bytes[2] & 2 != 0 {
+        assert_eq!(bytes[6..10], [0; 4], "records with TC: {bytes:02x?}");
+    }
+}
+
+/// That the reply over TCP is the same, or the one over UDP is cut.
+fn agrees(query: &[u8], (udp, udp_is): &(Vec<u8>, Outcome), (tcp, tcp_is): &(Vec<u8>, Outcome)) {
+    // Who names an idle timeout is wrong over TCP alone (RFC 7828 section 3.2.1).
+    let keepalive = query.windows(2).any(|pair| pair == [0, 11]);
+    match udp_is {
+        _ if keepalive => {}
+        Outcome::Reply { truncated: true, .. } => {
+            assert_eq!(
+                (udp[0], udp[1], udp[2] & !2, udp[3]),
+                (tcp[0], tcp[1], tcp[2] & !2, tcp[3])
+            );
+        }
+        // Glue that nobody needs may not fit.
+        Outcome::Reply { .. } if udp.len() < tcp.len() && udp[11] == 0 => {
+            assert_eq!(udp[..10], tcp[..10]);
+            assert!(tcp[12..].starts_with(&udp[12..]), "{udp:02x?}, {tcp:02x?}");
+        }
+        _ => assert_eq!((udp, udp_is), (tcp, tcp_is), "over UDP and TCP"),
     }
 }
 

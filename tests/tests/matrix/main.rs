@@ -14,6 +14,7 @@ use std::fs;
 use std::path::Path;
 use windrose_tests::datagram::{Asker, Came, SENTINEL};
 use windrose_tests::laws;
+use windrose_tests::libraries;
 use windrose_tests::message::{Reply, flag};
 use world::{Setting, World};
 
@@ -69,13 +70,8 @@ fn ask(row: &Row, id: u16, udp: bool, asker: &mut Asker) -> Result<()> {
         Came::Last(_) => "a reply, then the end".to_owned(),
         Came::Reply(bytes) => {
             let reply = Reply::read(&bytes).with_context(|| format!("in {bytes:02x?}"))?;
-            let limit = if udp && reply.opt().is_none() {
-                512
-            } else if udp {
-                1232
-            } else {
-                65_535
-            };
+            let limit = if udp { row.query.udp_limit() } else { 65_535 };
+            libraries::both_read(&bytes, &reply)?;
             let line = reply.line()?;
             is_reply_to(&query, &reply, &bytes, limit).with_context(|| line.clone())?;
             line

@@ -2,7 +2,9 @@
 
 use super::world::{CLIENT, ISPS, KNOWN, LIMITED, SECRETS, SERVICE, World};
 use anyhow::{Context, Result, ensure};
+use siphasher::sip::SipHasher24;
 use std::collections::BTreeMap;
+use std::hash::Hasher;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use windrose_tests::appliance::windrose;
@@ -43,12 +45,10 @@ fn now() -> Result<u32> {
     )?)
 }
 
-/// A cookie as RFC 9018 section 4 makes it, by the SipHash-2-4 of the standard library.
-#[allow(deprecated, reason = "what took its place is not SipHash-2-4")]
+/// A cookie as RFC 9018 section 4 makes it.
 fn cookie(client: [u8; 8], secret: &str, time: u32, address: IpAddr) -> Result<Vec<u8>> {
-    use std::hash::{Hasher, SipHasher};
     let half = |at: usize| -> Result<u64> { Ok(u64::from_str_radix(&secret[at..at + 16], 16)?.swap_bytes()) };
-    let mut hasher = SipHasher::new_with_keys(half(0)?, half(16)?);
+    let mut hasher = SipHasher24::new_with_keys(half(0)?, half(16)?);
     let head = [&client[..], &[1, 0, 0, 0], &time.to_be_bytes()].concat();
     hasher.write(&head);
     match address {
