@@ -11,7 +11,7 @@ const WORDS: [u16; 14] = [
     0, 1, 2, 8, 10, 11, 41, 0x00ff, 0x01ff, 0x0200, 0xc00c, 0xc000, 0x8000, 0xffff,
 ];
 /// Text for zone files and configurations.
-const TEXT: [&str; 24] = [
+const TEXT: [&str; 26] = [
     "\"",
     "\\",
     "\\000",
@@ -30,6 +30,8 @@ const TEXT: [&str; 24] = [
     "TYPE65535",
     "4294967296",
     "=",
+    "\"\"\"",
+    "'''",
     "[",
     "]",
     "{",

@@ -5,6 +5,7 @@ use crate::targets::frame::{GUARDED, REPAIR};
 use domain::base::Name;
 use domain::base::iana::Rtype;
 use etherparse::PacketBuilder;
+use std::path::PathBuf;
 use std::str::FromStr;
 use windrose_tests::capture;
 
@@ -422,21 +423,27 @@ pub fn zones() -> Vec<Vec<u8>> {
 /// Configurations.
 pub fn configs() -> Vec<Vec<u8>> {
     let folder = crate::folder().join("../../configs");
-    let mut files: Vec<_> = std::fs::read_dir(folder)
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
         .expect("configs")
         .map(|entry| entry.expect("configs").path())
         .filter(|path| path.extension().is_some_and(|e| e == "toml"))
         .collect();
     files.push(crate::folder().join("world/windrose.toml"));
     files.sort();
+    let mut all: Vec<Vec<u8>> = [
+        "[admin]\ntoken = \"\"\"a token\nof two lines\"\"\"\n",
+        "[admin]\ntoken = '''\u{e9}'''\n[dns.cookies]\nsecret = \"ab\"\n",
+        "admin.\"token\" = \"x\"\nisp = [ { name = \"a\", prefixes = [ \"10.0.0.0/33\", \"::/0\" ] } ]\n",
+        "[[service]]\nname = \"\\u00e9.example.com\"\nanswers = 99999999999999999999\nttl = -1\nchain = [1]\n",
+    ]
+    .map(|text| text.as_bytes().to_vec())
+    .into();
     // Without paths into the machine, which the target does not follow.
-    files
-        .iter()
-        .map(|file| {
-            std::fs::read_to_string(file)
-                .expect("a configuration")
-                .replace("\"/", "\"")
-                .into_bytes()
-        })
-        .collect()
+    let read = |file: &PathBuf| std::fs::read_to_string(file).expect("a configuration");
+    all.extend(
+        files
+            .iter()
+            .map(|file| read(file).replace("\"/", "\"").into_bytes()),
+    );
+    all
 }
