@@ -130,7 +130,7 @@ impl Key {
         self.len == 0
     }
 
-    /// Clears what an earlier name left behind the last block: before [`Key::suffix`].
+    /// Clears what an earlier name left behind the last block: before `Key::suffix`.
     #[inline(always)]
     pub fn clear_tail(&mut self) {
         let end = (self.len as usize).div_ceil(32) * 32;
