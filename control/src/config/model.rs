@@ -248,6 +248,8 @@ pub struct Service {
     pub ttl: u32,
     /// Addresses in an answer, 1 to 16.
     pub answers: u8,
+    /// `ecs = true`: whether client subnets (RFC 7871) are honoured for it, if they are at all.
+    pub ecs: bool,
     /// The chain, in order; `static` is last.
     pub chain: Vec<Metric>,
     /// How `static` spreads.

@@ -52,6 +52,7 @@ pub(crate) fn service(table: &Table<'_>, sites: &[PlacedSite]) -> Option<PlacedS
         .get("answers")
         .and_then(|value| value.integer(1..=16))
         .unwrap_or(1);
+    let ecs = table.get("ecs").and_then(|value| value.boolean()).unwrap_or(true);
     let chain = table.get("chain").and_then(|value| chain(&value));
     let spread_choices = [
         ("round-robin", Spread::RoundRobin),
@@ -88,6 +89,7 @@ pub(crate) fn service(table: &Table<'_>, sites: &[PlacedSite]) -> Option<PlacedS
         name: name.value.clone(),
         ttl,
         answers,
+        ecs,
         chain: chain.unwrap_or_else(|| METRICS.iter().map(|(_, metric)| *metric).collect()),
         spread: spread.unwrap_or(Spread::RoundRobin),
         when_all_down,

@@ -38,6 +38,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct PolicyKey {
     /// The chain.
     pub chain: Vec<Metric>,
+    /// Whether the client may be a client subnet.
+    pub ecs: bool,
     /// The sites that the services' members stand at, ascending, with their preference.
     pub sites: Vec<Candidate>,
 }
@@ -64,6 +66,7 @@ impl PolicyKey {
         };
         Self {
             chain: service.chain.clone(),
+            ecs: service.ecs,
             sites: sites.into_iter().map(candidate).collect(),
         }
     }
@@ -263,7 +266,13 @@ fn cells(policies: &[PolicyKey], class_count: u32) -> Result<(Vec<Policy>, Vec<C
         if key.by_class() {
             flags |= Policy::BY_CLASS;
         }
-        let first = u32::try_from(cells.len()).context("more than 4 G cells: fewer policies or ISPs")?;
+        if !key.ecs {
+            flags |= Policy::BY_SOURCE;
+        }
+        let first = u32::try_from(cells.len())
+            .ok()
+            .filter(|first| *first < Policy::CELLS_MAX)
+            .context("more than 1 G cells: fewer policies or ISPs")?;
         table.push(Policy { cells: first, flags });
         let classes = if key.by_class() { class_count } else { 1 };
         for class in 0..classes {

@@ -157,6 +157,7 @@ pub(super) fn with_service(change: impl FnOnce(&mut Config)) -> Config {
         name: name("vod.example.com."),
         ttl: 30,
         answers: 2,
+        ecs: true,
         chain: vec![Metric::Health, Metric::Isp, Metric::Preference, Metric::Static],
         spread: Spread::RoundRobin,
         when_all_down: AllDown::LastGood,
@@ -1065,6 +1066,44 @@ pub(super) fn with_subnet(qname: &str, family: u8, source: u8, address: &[u8]) -
     q.extend([0, 8, 0, 4 + address.len() as u8, 0, family, source, 0]);
     q.extend(address);
     q
+}
+
+#[test]
+fn a_service_may_leave_client_subnets_alone() {
+    let mut lab = Lab::new(with_service(|config| {
+        let mut own = config.services[0].clone();
+        own.name = name("own.example.com.");
+        own.ecs = false;
+        config.services.push(own);
+    }));
+    // Of the resolver, 10.2/16, and of the subnet, 10.1/16.
+    let (by_source, by_subnet) = (
+        ["198.51.100.11", "198.51.100.12"],
+        ["198.51.100.1", "198.51.100.2"],
+    );
+    let resolver = Client::V4([10, 2, 0, 1]);
+    for (service, want, scope) in [("own", by_source, 0), ("vod", by_subnet, 16)] {
+        let query = with_subnet(&format!("{service}.example.com."), 1, 24, &[10, 1, 7]);
+        let (bytes, outcome) = lab.raw(&query, resolver, Transport::Udp);
+        let r = Reply::read(&bytes, outcome);
+        assert!(
+            addresses(&r).iter().all(|a| want.contains(&&**a)),
+            "{service} {r:?}"
+        );
+        let option = &bytes[bytes.len() - 11..];
+        assert_eq!(option, [0, 8, 0, 7, 0, 1, 24, scope, 10, 1, 7], "{service}");
+    }
+    // Behind an alias as well.
+    let config = with_service(|config| config.services[0].ecs = false);
+    let mut lab = Lab::new(config);
+    let query = with_subnet("tovod.example.com.", 1, 24, &[10, 1, 7]);
+    let (bytes, outcome) = lab.raw(&query, resolver, Transport::Udp);
+    let r = Reply::read(&bytes, outcome);
+    assert!(
+        addresses(&r)[1..].iter().all(|a| by_source.contains(&&**a)),
+        "{r:?}"
+    );
+    assert_eq!(bytes[bytes.len() - 4], 0, "{r:?}");
 }
 
 #[test]

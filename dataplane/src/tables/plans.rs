@@ -109,24 +109,26 @@ impl Cell {
 pub struct Policy {
     /// Index of its first cell; its cells are one per class.
     pub cells: u32,
-    /// [`Policy::BY_CLASS`].
+    /// [`Policy::BY_CLASS`] and [`Policy::BY_SOURCE`].
     pub flags: u32,
 }
 
 impl Policy {
     /// Cells differ by class: the answer depends on the client. Without it the ECS scope is 0, and cell 0 serves all.
     pub const BY_CLASS: u32 = 1;
+    /// The client is whoever sent the query, whatever its client subnet says.
+    pub const BY_SOURCE: u32 = 2;
     /// In a place: cells differ by class.
     pub const PLACE_BY_CLASS: u32 = 1 << 31;
+    /// In a place: [`Policy::BY_SOURCE`].
+    pub const PLACE_BY_SOURCE: u32 = 1 << 30;
+    /// Cells of all policies that can have a place.
+    pub const CELLS_MAX: u32 = Self::PLACE_BY_SOURCE;
 
-    /// Where its cells are, in one word: the index of the first, and [`Policy::PLACE_BY_CLASS`].
+    /// Where its cells are, in one word: the index of the first, and the two bits `PLACE_`.
     pub const fn place(self) -> u32 {
-        self.cells
-            | if self.flags & Self::BY_CLASS != 0 {
-                Self::PLACE_BY_CLASS
-            } else {
-                0
-            }
+        const { assert!(Self::BY_CLASS == 1 && Self::BY_SOURCE == 2) };
+        self.cells | (self.flags & Self::BY_CLASS) << 31 | (self.flags & Self::BY_SOURCE) << 29
     }
 }
 

@@ -288,6 +288,7 @@ impl World {
                     name: name(owner),
                     ttl: 30,
                     answers: 16,
+                    ecs: true,
                     chain: vec![Metric::Health, Metric::Static],
                     spread: Spread::RoundRobin,
                     when_all_down: AllDown::Closed,

@@ -33,7 +33,7 @@ impl Engine {
         let Some(ranked) = rank(snapshot, q, service_of.policy) else {
             return (nothing, 0);
         };
-        ranked.tell(q, service, trace);
+        ranked.tell(service, trace);
         let decides = plans.pools.get(service_of.decides as usize);
         let (Some(cell), Some(decides)) = (plans.cell(ranked.cell), decides) else {
             return (nothing, ranked.scope);

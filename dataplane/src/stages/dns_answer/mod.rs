@@ -119,11 +119,16 @@ impl Engine {
         snapshot.names.candidate(q.hash, &mut q.found);
         if q.found.service != NONE {
             snapshot.plans.prefetch(q.found.service);
-            let (cell, class) = rank_at(snapshot, q.client, q.found.place);
+            let place = q.found.place;
+            let cell = if q.by_subnet {
+                let (client, by_subnet) = q.client_at(place);
+                let (cell, class) = rank_at(snapshot, client, place);
+                q.subnet_scope = if by_subnet { scope_at(place, class) } else { 0 };
+                cell
+            } else {
+                rank_at(snapshot, q.client, place).0
+            };
             q.cell = cell;
-            if q.by_subnet {
-                q.subnet_scope = scope_at(q.found.place, class);
-            }
             snapshot.plans.prefetch_cell(cell);
         }
     }

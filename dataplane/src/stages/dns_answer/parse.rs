@@ -8,6 +8,7 @@
 
 use super::choose::Drawn;
 use crate::counters::Counter;
+use crate::tables::plans::Policy;
 use crate::tables::{Key, NONE, Snapshot, names::Found};
 use crate::wire::dns::{self, CLASS_IN, HEADER_LEN, flags, rtype};
 use crate::wire::edns::{self, Edns};
@@ -279,6 +280,15 @@ impl Located {
         match self.by_subnet {
             true => self.source,
             false => self.client,
+        }
+    }
+
+    /// The address that a choice goes by among the cells at `place`, and whether it is the client subnet's.
+    #[inline(always)]
+    pub(super) fn client_at(&self, place: u32) -> (Client, bool) {
+        match self.by_subnet && place & Policy::PLACE_BY_SOURCE != 0 {
+            true => (self.source, false),
+            false => (self.client, self.by_subnet),
         }
     }
 

@@ -29,7 +29,7 @@ impl Engine {
         else {
             return (Choice::None { all_down: false }, 0);
         };
-        ranked.tell(q, service, trace);
+        ranked.tell(service, trace);
         let choice = match (plans.service(service), plans.cell(ranked.cell)) {
             (Some(service), Some(cell)) => {
                 trace.event(Event::Ranked(*cell));
@@ -99,17 +99,19 @@ pub(super) struct Ranked {
     pub(super) cell: u32,
     /// ECS scope of an answer by it, bits.
     pub(super) scope: u8,
+    /// Whether it is the client subnet's.
+    by_subnet: bool,
     class: Class,
 }
 
 impl Ranked {
     /// Tells a tracer of it.
-    pub(super) fn tell<T: Trace>(&self, q: &Located, service: u32, trace: &mut T) {
+    pub(super) fn tell<T: Trace>(&self, service: u32, trace: &mut T) {
         trace.event(Event::Client {
             service,
             policy: self.policy,
             class: self.class,
-            subnet: q.by_subnet,
+            subnet: self.by_subnet,
         });
         trace.event(Event::Scope(self.scope));
     }
@@ -118,11 +120,13 @@ impl Ranked {
 /// Finds the cell that ranks a policy's sites for the client.
 pub(super) fn rank(snapshot: &Snapshot, q: &Located, policy: u32) -> Option<Ranked> {
     let place = snapshot.plans.policy(policy)?.place();
-    let (cell, class) = rank_at(snapshot, q.client, place);
+    let (client, by_subnet) = q.client_at(place);
+    let (cell, class) = rank_at(snapshot, client, place);
     Some(Ranked {
         policy,
         cell,
-        scope: if q.by_subnet { scope_at(place, class) } else { 0 },
+        scope: if by_subnet { scope_at(place, class) } else { 0 },
+        by_subnet,
         class,
     })
 }
@@ -135,7 +139,7 @@ pub(super) fn rank_at(snapshot: &Snapshot, client: Client, place: u32) -> (u32, 
         Client::V6(address) => find_v6(snapshot, address),
     };
     let by_class = place & Policy::PLACE_BY_CLASS != 0;
-    let first = place & !Policy::PLACE_BY_CLASS;
+    let first = place & !(Policy::PLACE_BY_CLASS | Policy::PLACE_BY_SOURCE);
     (first + if by_class { class.id as u32 } else { 0 }, class)
 }
 
