@@ -31,7 +31,7 @@ const fn gate(kind: Kind) -> Option<f64> {
         Kind::GslbEcsCookie => Some(1_150.0),
         Kind::NxDomain4 => Some(850.0),
         Kind::NxDomain127 => Some(3_000.0),
-        Kind::GslbIsp | Kind::GslbWeighted => None,
+        Kind::GslbIsp | Kind::GslbWeighted | Kind::BigTxt => None,
     }
 }
 

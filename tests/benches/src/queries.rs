@@ -27,11 +27,13 @@ pub(crate) enum Kind {
     NxDomain4,
     /// A name that does not exist, of 127 labels.
     NxDomain127,
+    /// A TXT record of 1,005 bytes, with EDNS.
+    BigTxt,
 }
 
 impl Kind {
     /// All, in the order of the table.
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::StaticA,
         Self::GslbA,
         Self::GslbEdns,
@@ -42,6 +44,7 @@ impl Kind {
         Self::NxDomain127,
         Self::GslbIsp,
         Self::GslbWeighted,
+        Self::BigTxt,
     ];
 
     /// Its name on the command line.
@@ -57,6 +60,7 @@ impl Kind {
             Self::GslbWeighted => "gslb-weighted",
             Self::NxDomain4 => "nxdomain-4",
             Self::NxDomain127 => "nxdomain-127",
+            Self::BigTxt => "big-txt",
         }
     }
 
@@ -73,13 +77,14 @@ impl Kind {
             Self::GslbWeighted => "GSLB A, 2 of 27 weighted",
             Self::NxDomain4 => "NXDOMAIN, 4 labels",
             Self::NxDomain127 => "NXDOMAIN, 127 labels",
+            Self::BigTxt => "TXT of 1,005 bytes + EDNS",
         }
     }
 
     /// RCODE and answer count that every reply must have.
     pub(crate) const fn expected(self) -> (u8, u16) {
         match self {
-            Self::StaticA => (0, 1),
+            Self::StaticA | Self::BigTxt => (0, 1),
             Self::NxDomain4 | Self::NxDomain127 => (3, 0),
             _ => (0, 2),
         }
@@ -99,6 +104,7 @@ impl Kind {
             Self::GslbWeighted => "weighted.example.com".into(),
             Self::NxDomain4 => format!("q{i}.none.example.com"),
             Self::NxDomain127 => long_name(i),
+            Self::BigTxt => "big.example.com".into(),
             _ => "vod.example.com".into(),
         };
         // Clients are spread over all prefixes; without EDNS options they are looked up by their source.
@@ -107,7 +113,7 @@ impl Kind {
         let (mut client, _) = world::prefix(at);
         client[3] = 7;
         let edns = match self {
-            Self::GslbEdns => Some(Vec::new()),
+            Self::GslbEdns | Self::BigTxt => Some(Vec::new()),
             Self::GslbEcs => Some(subnet(client)),
             Self::GslbCookie => Some(cookie(i, client)),
             Self::GslbEcsCookie => Some([subnet(client), cookie(i, client)].concat()),
@@ -118,6 +124,7 @@ impl Kind {
             client,
             id: i as u16,
             name: &name,
+            rtype: if self == Self::BigTxt { 16 } else { 1 },
             edns: edns.as_deref(),
         })
     }
@@ -164,11 +171,13 @@ pub(crate) struct Query<'a> {
     pub(crate) id: u16,
     /// Name in text without the last dot.
     pub(crate) name: &'a str,
+    /// Its type.
+    pub(crate) rtype: u16,
     /// Options of an OPT record, if it has one.
     pub(crate) edns: Option<&'a [u8]>,
 }
 
-/// The Ethernet frame of an A query over IPv4.
+/// The Ethernet frame of a query over IPv4.
 pub(crate) fn query(q: &Query<'_>) -> Vec<u8> {
     let mut dns = Vec::new();
     dns.extend(q.id.to_be_bytes());
@@ -177,7 +186,9 @@ pub(crate) fn query(q: &Query<'_>) -> Vec<u8> {
         dns.push(label.len() as u8);
         dns.extend(label.bytes());
     }
-    dns.extend([0, 0, 1, 0, 1]);
+    dns.push(0);
+    dns.extend(q.rtype.to_be_bytes());
+    dns.extend([0, 1]);
     if let Some(options) = q.edns {
         // Root, OPT, 1232 bytes, no flags (RFC 6891 section 6.1.2).
         dns.extend([0, 0, 41, 0x04, 0xd0, 0, 0, 0, 0]);

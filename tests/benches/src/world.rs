@@ -153,6 +153,8 @@ fn example_zone(names: usize) -> String {
     let mut out = String::from(
         "$ORIGIN example.com.\n$TTL 300\n@ SOA ns1 hostmaster 1 3600 600 86400 60\n@ NS ns1\nns1 A 192.0.2.53\n",
     );
+    // Five strings of 200 bytes.
+    _ = writeln!(out, "big TXT{}", format!(" {}", "x".repeat(200)).repeat(5));
     for i in 0..names {
         _ = writeln!(out, "n{i:07} A 203.0.{}.{}", i / 250 % 250, i % 250 + 1);
     }
