@@ -64,7 +64,7 @@ impl Starts {
     /// Labels that there is room for.
     const ROOM: usize = 12;
 
-    /// Of a query's name; `None` when it does not end where its first zero byte is.
+    /// Of a query's name; `None` when it does not end where its first zero byte is, or has more labels.
     #[inline(always)]
     fn of(q: &Located) -> Option<Self> {
         let name = q.key.first_block();
@@ -77,12 +77,12 @@ impl Starts {
             labels += 1;
             at += 1 + len;
         }
-        (at == root).then_some(Self { starts, labels })
+        (at == root && labels <= Self::ROOM).then_some(Self { starts, labels })
     }
 
     /// Where the ancestor of so many labels starts.
     #[inline(always)]
     fn get(&self, depth: usize) -> Option<usize> {
-        (depth <= Self::ROOM).then_some((self.starts >> (5 * (depth - 1) % 64)) as usize & 31)
+        Some((self.starts >> (5 * (depth - 1) % 64)) as usize & 31)
     }
 }

@@ -333,7 +333,10 @@ impl Names {
                 None => high = middle - 1,
             }
         }
-        best.or_else(|| self.root(key))
+        match best {
+            None => self.root(key),
+            _ => best,
+        }
     }
 
     #[cold]
