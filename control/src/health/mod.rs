@@ -10,9 +10,11 @@ pub mod probe;
 pub mod prober;
 pub mod rise_fall;
 pub mod schedule;
+mod standing;
 
 pub use prober::{Prober, TargetStatus, Transition};
 pub use rise_fall::{RiseFall, State};
+pub use standing::Standing;
 
 use crate::config::model::{Check, Config};
 use std::collections::HashSet;

@@ -278,8 +278,9 @@ fn cells(policies: &[PolicyKey], class_count: u32) -> Result<(Vec<Policy>, Vec<C
         for class in 0..classes {
             let client = ClientClass {
                 isp: (class as usize).checked_sub(1),
+                ..ClientClass::default()
             };
-            let tiers = chain::rank(&key.chain, &key.sites, client);
+            let tiers = chain::rank(&key.chain, &key.sites, &client);
             cells.push(Cell::new(tiers.iter().map(Vec::as_slice)));
         }
     }

@@ -145,8 +145,9 @@ impl Story<'_> {
         if let Some((service, policy, class, _)) = chosen {
             let client = ClientClass {
                 isp: self.index.class_isp(class.id),
+                ..ClientClass::default()
             };
-            self.choice(&mut out, service, policy, client);
+            self.choice(&mut out, service, policy, &client);
         }
         out
     }
@@ -183,7 +184,7 @@ impl Story<'_> {
     }
 
     /// Fills in how the service's policy chose.
-    fn choice(&self, out: &mut Explanation, service: u32, policy: u32, client: ClientClass) {
+    fn choice(&self, out: &mut Explanation, service: u32, policy: u32, client: &ClientClass) {
         let config = &self.index.config;
         let (Some(service_config), Some(key)) = (
             config.services.get(service as usize),
@@ -258,7 +259,7 @@ impl Story<'_> {
         }
     }
 
-    fn step_text(&self, key: &PolicyKey, step: &chain::Step, client: ClientClass, spread: Spread) -> String {
+    fn step_text(&self, key: &PolicyKey, step: &chain::Step, client: &ClientClass, spread: Spread) -> String {
         match step.metric {
             Metric::Health => {
                 let down = step.before.len() - step.after.len();

@@ -4,7 +4,10 @@
 //! over the rest: that is the next tier. Health is not judged here: it masks members in every tier at
 //! once, in the worker. Metrics before `health` narrow for good: what they drop is not a fallback.
 
+pub mod facts;
+
 use crate::config::model::Metric;
+pub use facts::{ClientClass, Facts};
 
 /// A site as a chain sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,19 +20,12 @@ pub struct Candidate {
     pub preference: u8,
 }
 
-/// What is known of the client class.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ClientClass {
-    /// The ISP that it belongs to.
-    pub isp: Option<usize>,
-}
-
 /// Applies one metric: what stays of `candidates` (indices into `all`). Only health can leave nothing.
 fn apply(
     metric: Metric,
     all: &[Candidate],
     candidates: &[u8],
-    client: ClientClass,
+    client: &ClientClass,
     up: &dyn Fn(u8) -> bool,
 ) -> Vec<u8> {
     let site = |i: u8| &all[i as usize];
@@ -83,7 +79,7 @@ fn considered(chain: &[Metric], all: &[Candidate]) -> Vec<u8> {
 }
 
 /// Runs metrics in order over `candidates`.
-fn run(metrics: &[Metric], all: &[Candidate], candidates: Vec<u8>, client: ClientClass) -> Vec<u8> {
+fn run(metrics: &[Metric], all: &[Candidate], candidates: Vec<u8>, client: &ClientClass) -> Vec<u8> {
     metrics.iter().fold(candidates, |left, &metric| {
         apply(metric, all, &left, client, &|_| true)
     })
@@ -93,7 +89,7 @@ fn run(metrics: &[Metric], all: &[Candidate], candidates: Vec<u8>, client: Clien
 pub fn evaluate(
     chain: &[Metric],
     candidates: &[Candidate],
-    client: ClientClass,
+    client: &ClientClass,
     up: &dyn Fn(u8) -> bool,
 ) -> Vec<Step> {
     let mut left = considered(chain, candidates);
@@ -111,7 +107,7 @@ pub fn evaluate(
 }
 
 /// Ranks sites for a class: tiers of indices into `candidates`, best first.
-pub fn rank(chain: &[Metric], candidates: &[Candidate], client: ClientClass) -> Vec<Vec<u8>> {
+pub fn rank(chain: &[Metric], candidates: &[Candidate], client: &ClientClass) -> Vec<Vec<u8>> {
     // What stands before health narrows once and for all; without health everything is a fallback.
     let health = chain.iter().position(|m| *m == Metric::Health);
     let (before, after) = chain.split_at(health.unwrap_or(0));
@@ -140,7 +136,14 @@ mod tests {
     }
 
     fn tiers(chain: &[Metric], sites: &[Candidate], isp: Option<usize>) -> Vec<Vec<u8>> {
-        rank(chain, sites, ClientClass { isp })
+        rank(
+            chain,
+            sites,
+            &ClientClass {
+                isp,
+                ..ClientClass::default()
+            },
+        )
     }
 
     #[test]
@@ -220,7 +223,7 @@ mod tests {
                 };
             }
             prop_assert_eq!(&first_live, &left);
-            let steps = evaluate(&order, &all, ClientClass { isp }, &|i| up(&i));
+            let steps = evaluate(&order, &all, &ClientClass { isp, ..ClientClass::default() }, &|i| up(&i));
             prop_assert_eq!(&steps.last().unwrap().after, &left);
         }
     }
