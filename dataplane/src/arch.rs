@@ -294,6 +294,31 @@ pub fn equal_words(words: &[u32; 4], value: u32) -> u32 {
         .fold(0, |bits, (i, &word)| bits | u32::from(word == value) << i)
 }
 
+/// Which of eight words equal `value`: bit i for word i.
+#[inline(always)]
+pub fn equal_longs(words: &[u64; 8], value: u64) -> u32 {
+    #[cfg(all(target_arch = "x86_64", target_feature = "sse4.1"))]
+    // SAFETY: the build is for processors with SSE4.1; the loads are unaligned ones inside the array.
+    unsafe {
+        use core::arch::x86_64::{
+            _mm_cmpeq_epi64, _mm_loadu_si128, _mm_movemask_epi8, _mm_packs_epi16, _mm_packs_epi32,
+            _mm_set1_epi64x, _mm_setzero_si128,
+        };
+        let wanted = _mm_set1_epi64x(value as i64);
+        let pair = |at: usize| _mm_cmpeq_epi64(_mm_loadu_si128(words.as_ptr().add(at).cast()), wanted);
+        // 64 bits of ones become 32, 16, 8: a byte a word, then a bit.
+        let low = _mm_packs_epi32(pair(0), pair(2));
+        let high = _mm_packs_epi32(pair(4), pair(6));
+        let bytes = _mm_packs_epi16(_mm_packs_epi32(low, high), _mm_setzero_si128());
+        _mm_movemask_epi8(bytes) as u32
+    }
+    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse4.1")))]
+    words
+        .iter()
+        .enumerate()
+        .fold(0, |bits, (i, &word)| bits | u32::from(word == value) << i)
+}
+
 /// Tells the processor that this is a polling loop.
 #[inline(always)]
 pub fn pause() {
@@ -358,6 +383,22 @@ mod tests {
         assert_eq!(equal_words(&words, 7), 0b1001);
         assert_eq!(equal_words(&words, u32::MAX), 0b0010);
         assert_eq!(equal_words(&words, 8), 0);
+    }
+
+    #[test]
+    fn equal_longs_are_found_where_they_are() {
+        for at in 0..8 {
+            let mut words = [u64::MAX, 0, 1 << 63, 1, 1 << 32, 0x7fff_ffff, 6, 7];
+            words[at] = 0x0123_4567_89ab_cdef;
+            assert_eq!(equal_longs(&words, 0x0123_4567_89ab_cdef), 1 << at);
+        }
+        assert_eq!(equal_longs(&[5; 8], 5), 0xff);
+        assert_eq!(equal_longs(&[1 << 32; 8], 1 << 33), 0);
+        assert_eq!(
+            equal_longs(&[0xffff_ffff; 8], u64::MAX),
+            0,
+            "half of a word is not the word"
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@
 pub mod arch;
 pub mod clock;
 pub mod counters;
+pub mod flow;
 pub mod io;
 pub mod link;
 pub mod mmap;

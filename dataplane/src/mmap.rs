@@ -57,6 +57,32 @@ macro_rules! zeroable {
     };
 }
 
+/// Defines an enum of a first variant without fields and others with one [`Zeroable`](crate::mmap::Zeroable)-like value
+/// each, which is zeroable: all zeros are the first variant.
+#[macro_export]
+macro_rules! zeroable_choice {
+    (
+        $(#[$meta:meta])* $vis:vis enum $name:ident {
+            $(#[$first_meta:meta])* $first:ident,
+            $( $(#[$variant_meta:meta])* $variant:ident($value:ty) ),+ $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default)]
+        #[repr(u8)]
+        $vis enum $name {
+            $(#[$first_meta])*
+            #[default]
+            $first,
+            $( $(#[$variant_meta])* $variant($value), )+
+        }
+        // SAFETY: with `repr(u8)` the first variant is number 0, in the first byte; it has no fields, so the
+        // other bytes may hold anything. Copy, so that there is nothing to drop.
+        #[allow(unsafe_code)]
+        unsafe impl $crate::mmap::Zeroable for $name {}
+    };
+}
+
 /// Whether a table got what makes it fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pages {
@@ -302,6 +328,24 @@ mod tests {
         table.last_mut().unwrap().key = 7;
         table.populate();
         assert_eq!(table[299_999].key, 7);
+    }
+
+    #[test]
+    fn a_choice_of_zeros_is_its_first_variant() {
+        zeroable_choice! {
+            enum Choice {
+                Neither,
+                One(u32),
+                Other([u64; 2]),
+            }
+        }
+        let mut table = Table::<Choice>::zeroed(3).unwrap();
+        table[1] = Choice::One(7);
+        table[2] = Choice::Other([8, 9]);
+        assert!(matches!(
+            table[..],
+            [Choice::Neither, Choice::One(7), Choice::Other([8, 9])]
+        ));
     }
 
     #[test]

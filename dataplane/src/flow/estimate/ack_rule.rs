@@ -1,0 +1,369 @@
+//! The estimator for readable TCP: a request that an answer caused acknowledges that answer.
+//!
+//! Of the client's data segments, those of one burst acknowledge the same byte; the first segment of the next burst
+//! acknowledges more. No learning and no histogram. Segments that move no sequence number forward are repeats or late
+//! and say nothing of time; segments without data are acknowledgments, whose last one marks the end of an answer.
+//!
+//! A guard holds for answers that arrive while a burst is still being sent: a burst starts only after a gap of more than
+//! four times the mean of the gaps that came without a new acknowledgment.
+
+use super::super::{Moment, Span};
+use super::{Doubts, Kind, Rules, Sample};
+use crate::wire::tcp;
+use crate::zeroable;
+
+/// What is looked at of one segment from the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Sequence number.
+    pub sequence: u32,
+    /// Acknowledgment number.
+    pub acknowledgment: u32,
+    /// Bytes of payload.
+    pub payload: u16,
+    /// Flags.
+    pub flags: u8,
+}
+
+/// State of one flow, 44 bytes.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct Tcp {
+    /// Arrival of the last segment with new data.
+    last: u32,
+    /// Arrival of the first segment of this burst; before any data, of the SYN.
+    start: u32,
+    /// One past the highest byte sent.
+    front: u32,
+    /// What the first segment of this burst acknowledged.
+    base: u32,
+    /// The highest byte acknowledged by a segment without data, and when it came first.
+    acked: u32,
+    acked_at: u32,
+    /// Mean of the gaps inside bursts, eightfold.
+    inside: u32,
+    /// Start of the last hole in the sequence; means something with [`HOLE`].
+    hole: u32,
+    /// Time from SYN to ACK in units of 64 us; 0: not known.
+    handshake: u16,
+    /// Payload of the segment that started this burst.
+    opener: u16,
+    flags: u8,
+    /// Repeats in this burst.
+    repeats: u8,
+    /// Messages of this burst.
+    messages: u8,
+    /// Messages of the first burst.
+    first: u8,
+    /// Bursts in a row of one message each; of window-update-like openers.
+    ones: u8,
+    updates: u8,
+    /// Segments in a row that the guard held back.
+    held: u8,
+    spare: u8,
+}
+
+zeroable!(Tcp {
+    last,
+    start,
+    front,
+    base,
+    acked,
+    acked_at,
+    inside,
+    hole,
+    handshake,
+    opener,
+    flags,
+    repeats,
+    messages,
+    first,
+    ones,
+    updates,
+    held,
+    spare
+});
+
+const _: () = assert!(size_of::<Tcp>() == 44);
+
+/// A SYN was seen, and nothing since.
+const SYN: u8 = 1;
+/// The SYN came more than once.
+const SYN_AGAIN: u8 = 1 << 1;
+/// Data was seen: `last`, `start` and `front` are of data.
+const DATA: u8 = 1 << 2;
+/// There is a hole.
+const HOLE: u8 = 1 << 3;
+/// The last acknowledgment without data may have been delayed.
+const DELAYED: u8 = 1 << 4;
+/// The last segment was a full one: the next goes on with the same message.
+const FULL: u8 = 1 << 5;
+/// `base` and `acked` are known.
+const ACKED: u8 = 1 << 6;
+/// The connection was seen from its SYN on.
+const WHOLE: u8 = 1 << 7;
+
+/// Smallest payload of a segment that was cut because it was full: below every path's MSS, above messages of habit.
+const FULL_PAYLOAD: u16 = 1200;
+/// An acknowledgment for less than this was not sent for the second full segment (RFC 1122 section 4.2.3.2), so it may
+/// have been held back.
+const TWO_SEGMENTS: u32 = 2 * FULL_PAYLOAD as u32;
+/// How long an acknowledgment must have been held back to be taken for a delayed one: below the 40 ms of Linux.
+const ACK_DELAY: Span = Span::millis(25);
+/// Later than that a segment that fills a hole is a repeat, not one that was overtaken.
+const LATE: Span = Span::millis(3);
+/// A gap inside a burst counts at most this much more than twice the mean: one wait for retransmission must not blind
+/// the guard for long.
+const INSIDE_STEP: u32 = 100 * Span::PER_MICRO;
+/// Segments held back in a row after which the mean is taken for wrong.
+const HELD_MAX: u8 = 16;
+/// Payload of a window update at most: two frames of HTTP/2 in a TLS record.
+const UPDATE_MAX: u16 = 64;
+/// What it acknowledges at least.
+const UPDATE_ACKS: u32 = 8 << 10;
+/// Bursts of a pattern in a row until it is taken for one.
+const PATTERN: u8 = 8;
+/// Messages of the first burst from which on single ones afterwards mean a window that slides. Less is how TLS starts.
+const WINDOW_MIN: u8 = 3;
+
+/// True when `a` lies ahead of `b` in sequence space.
+#[inline(always)]
+const fn ahead(a: u32, b: u32) -> bool {
+    a.wrapping_sub(b) as i32 > 0
+}
+
+impl Tcp {
+    /// Takes the next segment of the flow, at `now`; what it tells goes to `give`. Returns true when it told of an answer.
+    #[inline(always)]
+    pub fn segment(
+        &mut self,
+        now: Moment,
+        segment: Segment,
+        rules: &Rules,
+        mut give: impl FnMut(Sample),
+    ) -> bool {
+        if segment.flags & (tcp::FLAG_SYN | tcp::FLAG_RST) != 0 {
+            return self.opens_or_breaks(now, segment, &mut give);
+        }
+        if self.flags & (SYN | ACKED) != ACKED {
+            self.begins(now, segment, &mut give);
+        }
+        if segment.payload == 0 {
+            self.acknowledges(now, segment.acknowledgment);
+            return false;
+        }
+        let end = segment.sequence.wrapping_add(u32::from(segment.payload));
+        if self.flags & DATA == 0 {
+            self.first_data(now, segment, end);
+            return false;
+        }
+        if !ahead(end, self.front) {
+            self.repeated(now, segment, end, &mut give);
+            return false;
+        }
+        if ahead(segment.sequence, self.front) {
+            self.hole = self.front;
+            self.flags |= HOLE;
+        }
+        self.front = end;
+        let gap = now.since(Moment(self.last)).unwrap_or_default().0;
+        self.last = now.0;
+        let goes_on = self.flags & FULL != 0;
+        self.set(FULL, segment.payload >= FULL_PAYLOAD);
+        if !ahead(segment.acknowledgment, self.base) {
+            // Eightfold, so an eighth of the way is the difference to the mean.
+            let gap = gap.min((self.inside >> 2) + INSIDE_STEP);
+            self.inside = if self.inside == 0 {
+                gap << 3
+            } else {
+                self.inside + gap - (self.inside >> 3)
+            };
+            self.messages = self.messages.saturating_add(u8::from(!goes_on));
+            return false;
+        }
+        if gap <= self.inside >> 1 {
+            self.held_back();
+            return false;
+        }
+        self.burst(now, segment, gap, rules, &mut give)
+    }
+
+    #[inline(always)]
+    fn set(&mut self, flag: u8, to: bool) {
+        self.flags = (self.flags & !flag) | (flag * u8::from(to));
+    }
+
+    /// A burst starts, and the last one is answered.
+    #[inline(always)]
+    fn burst(
+        &mut self,
+        now: Moment,
+        segment: Segment,
+        gap: u32,
+        rules: &Rules,
+        give: &mut impl FnMut(Sample),
+    ) -> bool {
+        let span = now.since(Moment(self.start)).unwrap_or_default();
+        let told = gap < rules.cutoff.0 && span < rules.cutoff;
+        self.pattern(segment);
+        if told {
+            let answer = self.answer(segment.acknowledgment);
+            // A quarter of the time after the answer.
+            let think = answer.is_some_and(|answer| span.0 - answer.0.min(span.0) > span.0 / 4);
+            let pipelined = self.first >= WINDOW_MIN && self.ones >= PATTERN;
+            // Nothing is answered in three quarters of the time of a handshake.
+            let too_fast = span.0 < (u32::from(self.handshake) << 8) / 4 * 3;
+            let doubts = Doubts::THINK
+                .when(think)
+                .and(Doubts::PIPELINED.when(pipelined | too_fast))
+                .and(Doubts::FLOW_CONTROL.when(self.updates >= PATTERN))
+                .and(Doubts::RETRANSMITTED.when(self.repeats > 0));
+            give(Sample {
+                kind: Kind::Response,
+                value: span,
+                doubts,
+            });
+            if let Some(value) = answer {
+                let doubts = Doubts(doubts.0 & !Doubts::THINK.0);
+                give(Sample {
+                    kind: Kind::Answer,
+                    value,
+                    doubts,
+                });
+            }
+        }
+        self.start = now.0;
+        self.base = segment.acknowledgment;
+        self.opener = segment.payload;
+        (self.repeats, self.messages, self.held) = (0, 1, 0);
+        told
+    }
+
+    /// From the start of this burst to the last acknowledgment of its answer, when the next burst, which acknowledges
+    /// `next`, says that it was the last one, and it was not a delayed one.
+    #[inline(always)]
+    fn answer(&self, next: u32) -> Option<Span> {
+        let exact = self.acked == next && self.flags & DELAYED == 0;
+        let many = next.wrapping_sub(self.base) >= TWO_SEGMENTS;
+        if exact && many {
+            Moment(self.acked_at).since(Moment(self.start))
+        } else {
+            None
+        }
+    }
+
+    /// Notes what the burst that ends was like.
+    #[inline(always)]
+    fn pattern(&mut self, next: Segment) {
+        if self.first == 0 {
+            self.first = self.messages;
+        }
+        self.ones = if self.messages == 1 {
+            self.ones.saturating_add(1)
+        } else {
+            0
+        };
+        let update = next.payload <= UPDATE_MAX
+            && next.payload == self.opener
+            && next.acknowledgment.wrapping_sub(self.base) >= UPDATE_ACKS;
+        self.updates = if update { self.updates.saturating_add(1) } else { 0 };
+    }
+
+    fn held_back(&mut self) {
+        self.held += 1;
+        if self.held >= HELD_MAX {
+            (self.held, self.inside) = (0, 0);
+        }
+    }
+
+    /// A segment without data.
+    #[inline(always)]
+    fn acknowledges(&mut self, now: Moment, number: u32) {
+        let news = number.wrapping_sub(self.acked);
+        if (news as i32) <= 0 {
+            return;
+        }
+        let waited = now.since(Moment(self.acked_at)).unwrap_or_default();
+        let delayed = news < TWO_SEGMENTS && waited >= ACK_DELAY;
+        self.set(DELAYED, delayed);
+        (self.acked, self.acked_at) = (number, now.0);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn opens_or_breaks(&mut self, now: Moment, segment: Segment, give: &mut impl FnMut(Sample)) -> bool {
+        if segment.flags & tcp::FLAG_SYN == 0 {
+            return false;
+        }
+        let front = segment.sequence.wrapping_add(1);
+        if self.flags & SYN != 0 && self.front == front {
+            self.flags |= SYN_AGAIN;
+            give(Sample {
+                kind: Kind::Retransmitted,
+                value: Span(1),
+                doubts: Doubts::NONE,
+            });
+        } else {
+            // A new connection, also in the place of an old one.
+            *self = Self {
+                start: now.0,
+                front,
+                flags: SYN | WHOLE,
+                ..Self::default()
+            };
+        }
+        false
+    }
+
+    /// The first segment behind a SYN, or the first that was seen.
+    #[cold]
+    #[inline(never)]
+    fn begins(&mut self, now: Moment, segment: Segment, give: &mut impl FnMut(Sample)) {
+        if self.flags & (SYN | SYN_AGAIN) == SYN
+            && let Some(value) = now.since(Moment(self.start))
+        {
+            self.handshake = u16::try_from(value.0 >> 8).unwrap_or(u16::MAX);
+            give(Sample {
+                kind: Kind::Handshake,
+                value,
+                doubts: Doubts::NONE,
+            });
+        }
+        self.flags = (self.flags & !(SYN | SYN_AGAIN)) | ACKED;
+        self.base = segment.acknowledgment;
+        (self.acked, self.acked_at) = (segment.acknowledgment, now.0);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn first_data(&mut self, now: Moment, segment: Segment, end: u32) {
+        (self.last, self.start, self.front) = (now.0, now.0, end);
+        (self.base, self.opener, self.messages) = (segment.acknowledgment, segment.payload, 1);
+        // Seen from the middle on, the first burst says nothing.
+        self.first = u8::from(self.flags & WHOLE == 0);
+        self.flags |= DATA;
+        self.set(FULL, segment.payload >= FULL_PAYLOAD);
+    }
+
+    /// A segment that brings nothing new: sent again, overtaken, or a probe.
+    #[cold]
+    #[inline(never)]
+    fn repeated(&mut self, now: Moment, segment: Segment, end: u32, give: &mut impl FnMut(Sample)) {
+        // Keep-alive and window probes (RFC 9293 section 3.8.4, 3.8.6.1) send the byte before the front.
+        if segment.payload <= 1 && end == self.front {
+            return;
+        }
+        if self.flags & HOLE != 0 && segment.sequence == self.hole {
+            self.flags &= !HOLE;
+            if now.since(Moment(self.last)).is_none_or(|gap| gap < LATE) {
+                return;
+            }
+        }
+        self.repeats = self.repeats.saturating_add(1);
+        give(Sample {
+            kind: Kind::Retransmitted,
+            value: Span(1),
+            doubts: Doubts::NONE,
+        });
+    }
+}

@@ -1,0 +1,452 @@
+//! The table: buckets of one index line and seven entries, in memory of its own, fixed in size.
+//!
+//! A flow stands in its home bucket or, when that was full, as a guest in one other; a lookup reads one index line,
+//! seldom two, and one entry. The index line also knows which flows proved themselves (traffic that answers had
+//! caused) and which were seen lately, so ageing and eviction read no entry.
+//!
+//! **Flood rule.** When both buckets are full, a new flow takes the place of an idle unproven one; else a flow of its home
+//! moves to that one's second bucket, if there is room; else it takes the place of any unproven flow, else of an idle
+//! proven one, else it is refused. Busy proven flows outlive any flood of new ones.
+
+use super::{Entry, Key, Moment, Span};
+use crate::arch;
+use crate::mmap::{Pages, Table};
+use crate::zeroable;
+use std::io;
+
+/// Flows of a bucket: with the index line they make eight cache lines.
+pub const WAYS: usize = 7;
+/// Slots for each flow that the table is made for, in tenths: with 13 nearly none has to be evicted at that number.
+const SLOTS_TENTHS: usize = 13;
+/// Bits that stand for all ways.
+const ALL: u64 = (1 << WAYS) - 1;
+
+/// Bytes of one bucket.
+const BUCKET: usize = size_of::<Bucket>();
+// All in: a flow takes no more than 96 bytes of a table that is as full as it is made for.
+const _: () = assert!(BUCKET == 512 && BUCKET * SLOTS_TENTHS <= 96 * WAYS * 10);
+
+/// Seven tags, then the marks: bytes of one bit a way, from the lowest on.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+struct Index {
+    words: [u64; WAYS + 1],
+}
+
+zeroable!(Index { words });
+
+/// Holds a flow.
+const USED: u32 = 0;
+/// Its estimator has seen an answer.
+const PROVEN: u32 = 8;
+/// Seen since the sweep last came by.
+const RECENT: u32 = 16;
+/// Seen in the turn of the sweep before.
+const BEFORE: u32 = 24;
+/// At home in the other bucket.
+const GUEST: u32 = 32;
+/// A number, not bits: flows at home here that stand elsewhere; stays at 255 once there.
+const AWAY: u32 = 40;
+
+/// The marks of way 0.
+const EVERY_MARK: u64 = 1 << USED | 1 << PROVEN | 1 << RECENT | 1 << BEFORE | 1 << GUEST;
+
+/// One of the bytes.
+#[inline(always)]
+const fn marks(word: u64, mark: u32) -> u64 {
+    word >> mark & 0xff
+}
+
+impl Index {
+    #[inline(always)]
+    fn marks(&self) -> u64 {
+        let [.., marks] = self.words;
+        marks
+    }
+
+    #[inline(always)]
+    fn marks_mut(&mut self) -> &mut u64 {
+        let [.., marks] = &mut self.words;
+        marks
+    }
+
+    /// The ways whose tag is this one.
+    #[inline(always)]
+    fn matching(&self, tag: u64) -> u64 {
+        u64::from(arch::equal_longs(&self.words, tag)) & marks(self.marks(), USED) & ALL
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+struct Bucket {
+    index: Index,
+    entries: [Entry; WAYS],
+}
+
+zeroable!(Bucket { index, entries });
+
+/// Where a flow stands, as found. [`FlowTable::slot`] tells when it does no more, as after the creation of another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(u32);
+
+impl Place {
+    #[inline(always)]
+    const fn new(bucket: usize, way: u32) -> Self {
+        Self((bucket as u32) << 3 | way)
+    }
+
+    #[inline(always)]
+    const fn bucket(self) -> usize {
+        (self.0 >> 3) as usize
+    }
+
+    #[inline(always)]
+    const fn way(self) -> u32 {
+        self.0 & 7
+    }
+}
+
+/// A flow, to be worked on.
+pub struct Slot<'a> {
+    marks: &'a mut u64,
+    way: u32,
+    /// What is kept of it.
+    pub entry: &'a mut Entry,
+}
+
+impl Slot<'_> {
+    /// The flow has shown that somebody answers it: no flood can evict it while it is busy.
+    #[inline(always)]
+    pub fn prove(&mut self) {
+        let bit = 1 << (self.way + PROVEN);
+        if *self.marks & bit == 0 {
+            *self.marks |= bit;
+        }
+    }
+
+    /// The flow has ended: its place is the first to be taken, and is free at the next sweep if nothing comes.
+    #[inline]
+    pub fn close(&mut self) {
+        *self.marks &= !(1 << (self.way + PROVEN) | 1 << (self.way + RECENT) | 1 << (self.way + BEFORE));
+    }
+}
+
+/// What the table has counted since start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tallies {
+    /// Flows created.
+    pub created: u64,
+    /// Flows that aged out.
+    pub expired: u64,
+    /// Flows that gave way to a new one.
+    pub evicted: u64,
+    /// New flows for which nobody gave way.
+    pub refused: u64,
+}
+
+/// The flows of one worker.
+#[derive(Debug)]
+pub struct FlowTable {
+    buckets: Table<Bucket>,
+    flows: u64,
+    tallies: Tallies,
+    sweep: Sweep,
+}
+
+/// The hand that goes round the buckets, once in `period`.
+#[derive(Debug)]
+struct Sweep {
+    period: Span,
+    at: usize,
+    /// When the buckets that are due were last worked out; none before the first time.
+    last: Option<Moment>,
+    /// Parts of a bucket that are due: numerator over `period`.
+    rest: u64,
+}
+
+impl FlowTable {
+    /// Idle time that a table takes at most: moments wrap after twice that and some.
+    pub const IDLE_MAX: Span = Span::millis(240_000);
+
+    /// A table for `flows` flows, 7 to about 250 million. Flows are forgotten when nothing came for `idle` to one
+    /// and a half times that ([`FlowTable::IDLE_MAX`] at most), unproven ones for half of it to all of it.
+    ///
+    /// # Errors
+    /// When the kernel has no memory.
+    pub fn new(flows: usize, idle: Span) -> io::Result<Self> {
+        let buckets = (flows.saturating_mul(SLOTS_TENTHS) / 10).div_ceil(WAYS);
+        let mut buckets = Table::zeroed(buckets.clamp(2, 1 << 28))?;
+        buckets.populate();
+        Ok(Self {
+            buckets,
+            flows: 0,
+            tallies: Tallies::default(),
+            sweep: Sweep {
+                period: Span(idle.min(Self::IDLE_MAX).0 / 2).max(Span(1)),
+                at: 0,
+                last: None,
+                rest: 0,
+            },
+        })
+    }
+
+    /// Flows that it holds.
+    pub fn len(&self) -> u64 {
+        self.flows
+    }
+
+    /// True when it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.flows == 0
+    }
+
+    /// Places for flows.
+    pub fn slots(&self) -> usize {
+        self.buckets.len() * WAYS
+    }
+
+    /// Bytes of memory.
+    pub fn bytes(&self) -> usize {
+        self.buckets.bytes()
+    }
+
+    /// Whether it got huge pages.
+    pub fn pages(&self) -> Pages {
+        self.buckets.pages()
+    }
+
+    /// What was counted since start.
+    pub fn tallies(&self) -> Tallies {
+        self.tallies
+    }
+
+    #[inline(always)]
+    fn home(&self, key: Key) -> usize {
+        ((u128::from(key.place) * self.buckets.len() as u128) >> 64) as usize
+    }
+
+    /// The second bucket of a flow that has `bucket` as one of its two: the same rule leads back, and the tag, which
+    /// the index holds, is all that it takes.
+    #[inline(always)]
+    fn other(&self, tag: u64, bucket: usize) -> usize {
+        let len = self.buckets.len();
+        let sum = (((tag & 0xffff_ffff) * len as u64) >> 32) as usize + len - bucket;
+        if sum >= len { sum - len } else { sum }
+    }
+
+    /// First step: asks for the index line of a flow's home.
+    #[inline(always)]
+    pub fn prefetch(&self, key: Key) {
+        arch::prefetch_entry(&self.buckets, self.home(key));
+    }
+
+    /// Second step: where the flow stands, if the table has it; asks for its entry.
+    #[inline(always)]
+    pub fn find(&self, key: Key) -> Option<Place> {
+        let home = self.home(key);
+        let bucket = self.buckets.get(home)?;
+        let matching = bucket.index.matching(key.tag);
+        if matching == 0 {
+            return match marks(bucket.index.marks(), AWAY) {
+                0 => None,
+                _ => self.find_away(key, home),
+            };
+        }
+        let way = matching.trailing_zeros();
+        arch::prefetch_entry(&bucket.entries, way as usize);
+        Some(Place::new(home, way))
+    }
+
+    #[inline(never)]
+    fn find_away(&self, key: Key, home: usize) -> Option<Place> {
+        let other = self.other(key.tag, home);
+        let bucket = self.buckets.get(other)?;
+        let matching = bucket.index.matching(key.tag) & marks(bucket.index.marks(), GUEST);
+        if matching == 0 {
+            return None;
+        }
+        let way = matching.trailing_zeros();
+        arch::prefetch_entry(&bucket.entries, way as usize);
+        Some(Place::new(other, way))
+    }
+
+    /// Last step: the flow that was found there, marked as seen. None when it has moved or given way since to a
+    /// flow that an earlier packet of the burst created: ask [`FlowTable::find`] again.
+    #[inline(always)]
+    pub fn slot(&mut self, place: Place, key: Key) -> Option<Slot<'_>> {
+        let Bucket { index, entries } = self.buckets.get_mut(place.bucket())?;
+        let way = place.way();
+        if *index.words.get(way as usize)? != key.tag {
+            return None;
+        }
+        let entry = entries.get_mut(way as usize)?;
+        let marks = index.marks_mut();
+        let bit = 1 << (way + RECENT);
+        if *marks & bit == 0 {
+            *marks |= bit;
+        }
+        Some(Slot { marks, way, entry })
+    }
+
+    /// Makes a flow that the table does not have, by the flood rule. None: refused, and counted.
+    #[inline(never)]
+    pub fn create(&mut self, key: Key, entry: Entry) -> Option<Slot<'_>> {
+        let home = self.home(key);
+        let other = self.other(key.tag, home);
+        let (at, way) = match self.room(key, home, other) {
+            Some(found) => found,
+            None => {
+                self.tallies.refused += 1;
+                return None;
+            }
+        };
+        if at != home {
+            self.away(home, 1);
+        }
+        self.flows += 1;
+        self.tallies.created += 1;
+        let Bucket { index, entries } = self.buckets.get_mut(at)?;
+        *index.words.get_mut(way as usize)? = key.tag;
+        let marks = index.marks_mut();
+        // All marks of the way anew.
+        *marks &= !(EVERY_MARK << way);
+        *marks |= 1 << (way + USED) | 1 << (way + RECENT) | u64::from(at != home) << (way + GUEST);
+        let place = entries.get_mut(way as usize)?;
+        *place = entry;
+        Some(Slot {
+            marks,
+            way,
+            entry: place,
+        })
+    }
+
+    /// A free way in either bucket, made free if need be.
+    fn room(&mut self, key: Key, home: usize, other: usize) -> Option<(usize, u32)> {
+        let both = [home, other].map(|at| (at, self.buckets.get(at).map_or(0, |b| b.index.marks())));
+        let first = |ways: fn(u64) -> u64| {
+            both.iter()
+                .map(|&(at, word)| (at, ways(word) & ALL))
+                .find(|&(_, candidates)| candidates != 0)
+        };
+        if let Some((at, free)) = first(|word| !marks(word, USED)) {
+            return Some((at, pick(free, key.tag)));
+        }
+        let idle_unproven = first(|word| !marks(word, PROVEN) & !marks(word, RECENT));
+        if idle_unproven.is_none()
+            && let Some(way) = self.make_room(home)
+        {
+            return Some((home, way));
+        }
+        let (at, candidates) = idle_unproven
+            .or_else(|| first(|word| !marks(word, PROVEN)))
+            .or_else(|| first(|word| !marks(word, RECENT) & !marks(word, BEFORE)))?;
+        let way = pick(candidates, key.tag);
+        self.free(at, way);
+        self.tallies.evicted += 1;
+        Some((at, way))
+    }
+
+    /// Moves a flow of a full bucket to the other one that it may stand in, if there is one with room.
+    fn make_room(&mut self, full: usize) -> Option<u32> {
+        let index = self.buckets.get(full)?.index;
+        let (way, to, to_way) = (0..WAYS as u32).zip(index.words).find_map(|(way, tag)| {
+            let to = self.other(tag, full);
+            let free = !marks(self.buckets.get(to)?.index.marks(), USED) & ALL;
+            (free != 0).then(|| (way, to, free.trailing_zeros()))
+        })?;
+        let entry = *self.buckets.get(full)?.entries.get(way as usize)?;
+        let tag = *index.words.get(way as usize)?;
+        let marked = index.marks() >> way & EVERY_MARK;
+        let was_guest = marked >> GUEST & 1 == 1;
+        let Bucket { index, entries } = self.buckets.get_mut(to)?;
+        *index.words.get_mut(to_way as usize)? = tag;
+        *entries.get_mut(to_way as usize)? = entry;
+        *index.marks_mut() |= (marked ^ 1 << GUEST) << to_way;
+        *self.buckets.get_mut(full)?.index.marks_mut() &= !(EVERY_MARK << way);
+        // A guest has come home, or one of this home is away.
+        match was_guest {
+            true => self.away(to, -1),
+            false => self.away(full, 1),
+        }
+        Some(way)
+    }
+
+    /// Takes the flow out.
+    fn free(&mut self, at: usize, way: u32) {
+        let Some(bucket) = self.buckets.get_mut(at) else {
+            return;
+        };
+        let tag = bucket.index.words.get(way as usize).copied().unwrap_or(0);
+        let marks = bucket.index.marks_mut();
+        let guest = *marks >> (way + GUEST) & 1 == 1;
+        *marks &= !(EVERY_MARK << way);
+        self.flows = self.flows.saturating_sub(1);
+        if guest {
+            self.away(self.other(tag, at), -1);
+        }
+    }
+
+    fn away(&mut self, home: usize, by: i64) {
+        let Some(bucket) = self.buckets.get_mut(home) else {
+            return;
+        };
+        let word = bucket.index.marks_mut();
+        let count = marks(*word, AWAY);
+        // Once at its highest, nobody knows the true number.
+        if count < 0xff {
+            *word = *word & !(0xff << AWAY) | (count.saturating_add_signed(by) & 0xff) << AWAY;
+        }
+    }
+
+    /// Forgets flows for which nothing came for long: a few buckets, `most` at most, as many as time asks for.
+    pub fn age(&mut self, now: Moment, most: usize) {
+        let Some(passed) = self
+            .sweep
+            .last
+            .replace(now)
+            .map(|last| now.since(last).unwrap_or_default())
+        else {
+            return;
+        };
+        let (len, period) = (self.buckets.len() as u64, u64::from(self.sweep.period.0));
+        let due = self.sweep.rest + u64::from(passed.0) * len;
+        let turns = (due / period).min(most as u64);
+        // What is not done now is still due, up to a whole round.
+        self.sweep.rest = (due - turns * period).min(len * period);
+        for _ in 0..turns {
+            let at = self.sweep.at;
+            self.sweep.at = if at + 1 >= self.buckets.len() { 0 } else { at + 1 };
+            self.visit(at);
+        }
+    }
+
+    fn visit(&mut self, at: usize) {
+        let Some(bucket) = self.buckets.get_mut(at) else {
+            return;
+        };
+        let word = bucket.index.marks();
+        let unseen = marks(word, USED) & !marks(word, RECENT) & ALL;
+        let mut stale = unseen & !(marks(word, PROVEN) & marks(word, BEFORE));
+        let kept = word & !(0xff << RECENT | 0xff << BEFORE);
+        *bucket.index.marks_mut() = kept | marks(word, RECENT) << BEFORE;
+        while stale != 0 {
+            self.free(at, stale.trailing_zeros());
+            self.tallies.expired += 1;
+            stale &= stale - 1;
+        }
+    }
+}
+
+/// One of the ways in `candidates`, which is not 0, by bits of the tag.
+#[inline]
+fn pick(candidates: u64, tag: u64) -> u32 {
+    // Rotated, so that the lowest way is not always the first to go.
+    let turn = (tag >> 32) as u32 % WAYS as u32;
+    let above = candidates >> turn << turn;
+    if above != 0 {
+        above.trailing_zeros()
+    } else {
+        candidates.trailing_zeros()
+    }
+}
