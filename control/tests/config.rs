@@ -114,7 +114,13 @@ fn the_good_one_is_taken_with_its_defaults() {
     );
     assert_eq!(
         service.chain,
-        [Metric::Health, Metric::Isp, Metric::Preference, Metric::Static]
+        [
+            Metric::Health,
+            Metric::Capacity,
+            Metric::Isp,
+            Metric::Preference,
+            Metric::Static
+        ]
     );
     assert_eq!(service.when_all_down, AllDown::LastGood);
     assert_eq!((service.members[0].weight, service.members[0].site), (1, 0));
@@ -351,7 +357,7 @@ fn what_is_wrong_with_the_toml_is_said_where_it_is() {
         (service("answers = 17"), "22:11", "from 1 to 16"),
         (service("ttl = 2147483648"), "22:7", "2147483647"),
         (
-            service("chain = [\"health\", \"static\", \"latency\"]"),
+            service("chain = [\"health\", \"latancy\", \"static\"]"),
             "22:30",
             "not available in this version",
         ),

@@ -5,6 +5,7 @@ use super::diagnostics::suggestion;
 use super::model::{Dataplane, Dns};
 use super::reader::{At, Report, Table};
 use super::sections::{PlacedIsp, PlacedPort, PlacedSite, PlacedZone};
+use super::selection::{PlacedClients, find};
 use super::service::PlacedService;
 use crate::zones::{Loaded, lower, parents};
 use domain::base::iana::Rtype;
@@ -43,6 +44,7 @@ pub(crate) fn names(
     report: &Report,
     ports: &[PlacedPort],
     isps: &[PlacedIsp],
+    clients: &[PlacedClients],
     sites: &[PlacedSite],
     zones: &[PlacedZone],
     services: &[PlacedService],
@@ -50,6 +52,7 @@ pub(crate) fn names(
     unique(report, "port", ports.iter().map(|port| named(&port.name)));
     unique(report, "device", ports.iter().map(|port| named(&port.device)));
     unique(report, "isp", isps.iter().map(|isp| named(&isp.name)));
+    unique(report, "clients", clients.iter().map(|c| named(&c.name)));
     unique(report, "site", sites.iter().map(|site| named(&site.name)));
     unique(
         report,
@@ -141,9 +144,19 @@ pub(crate) fn isps(report: &Report, isps: &[PlacedIsp]) {
     }
 }
 
-/// Resolves the ISPs of sites.
-pub(crate) fn sites(report: &Report, sites: &mut [PlacedSite], isps: &[PlacedIsp]) {
+/// Resolves the ISPs of sites, and the clients that they serve.
+pub(crate) fn sites(
+    report: &Report,
+    sites: &mut [PlacedSite],
+    isps: &[PlacedIsp],
+    clients: &[PlacedClients],
+) {
     for site in sites {
+        for wanted in &site.serves {
+            let names = clients.iter().map(|c| c.name.value.as_str());
+            let found = find(report, wanted.span.clone(), ("clients", &wanted.value), names);
+            site.site.serves.extend(found.map(|index| index as u32));
+        }
         let Some(wanted) = &site.isp else { continue };
         site.site.isp = isps.iter().position(|isp| isp.name.value == wanted.value);
         if site.site.isp.is_none() {

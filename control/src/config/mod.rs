@@ -12,6 +12,7 @@ pub mod model;
 mod reader;
 mod secrets;
 mod sections;
+mod selection;
 pub(crate) mod service;
 mod tcp;
 pub(crate) mod units;
@@ -125,6 +126,15 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
         .into_iter()
         .flatten()
         .collect();
+    let clients: Vec<_> = document
+        .tables("clients", "[[clients]]", selection::clients)
+        .into_iter()
+        .flatten()
+        .collect();
+    let defaults = match one("selection", "[selection]") {
+        Some(table) => table.read(selection::selection),
+        None => selection::Defaults::default(),
+    };
     let mut sites: Vec<_> = document
         .tables("site", "[[site]]", sections::site)
         .into_iter()
@@ -136,8 +146,14 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
         .into_iter()
         .flatten()
         .collect();
-    cross::sites(report, &mut sites, &isps);
-    let service = |table: &Table<'_>| service::service(table, &sites);
+    cross::sites(report, &mut sites, &isps, &clients);
+    let known = selection::Known {
+        sites: &sites,
+        isps: &isps,
+        clients: &clients,
+        defaults: &defaults,
+    };
+    let service = |table: &Table<'_>| service::service(table, &known);
     let services: Vec<_> = document
         .tables("service", "[[service]]", service)
         .into_iter()
@@ -145,7 +161,7 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
         .collect();
 
     cross::present(document, ports.len(), zones.len());
-    cross::names(report, &ports, &isps, &sites, &zones, &services);
+    cross::names(report, &ports, &isps, &clients, &sites, &zones, &services);
     cross::ports(report, &ports, &dataplane, &dns);
     cross::isps(report, &isps);
     cross::members(report, &ports, &services);
@@ -185,6 +201,11 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
         ports: ports.into_iter().map(|port| port.port).collect(),
         dns,
         isps: isps.into_iter().map(sections::PlacedIsp::into_isp).collect(),
+        clients: clients
+            .into_iter()
+            .map(selection::PlacedClients::into_clients)
+            .collect(),
+        selection: defaults.selection(),
         sites: sites.into_iter().map(|site| site.site).collect(),
         zones: loaded
             .into_iter()

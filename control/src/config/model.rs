@@ -1,6 +1,7 @@
 //! The checked configuration: what the rest of control works from. Built by `config::load` alone,
 //! so every reference in it resolves and every limit holds.
 
+use crate::policy::chain::{self, Continent, Country};
 use dataplane::wire::cookie::Secrets;
 use domain::base::Name as DomainName;
 use ipnet::IpNet;
@@ -29,6 +30,10 @@ pub struct Config {
     pub dns: Dns,
     /// `[[isp]]`.
     pub isps: Vec<Isp>,
+    /// `[[clients]]`: prefixes that have a name. [`chain::ClientClass::named`] has their indices.
+    pub clients: Vec<Clients>,
+    /// `[selection]`, whatever has no place in the services that it is the default of.
+    pub selection: Selection,
     /// `[[site]]`.
     pub sites: Vec<Site>,
     /// `[[zone]]`, with the records of their files.
@@ -201,6 +206,22 @@ pub struct Isp {
     pub prefixes: Vec<IpNet>,
 }
 
+/// `[[clients]]`: client prefixes that the operator has a name for: an office, a region, a network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clients {
+    /// The name.
+    pub name: String,
+    /// The prefixes. Several names may have the same ones.
+    pub prefixes: Vec<IpNet>,
+}
+
+/// What of `[selection]` is the same for all services.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// `capacity = { ... }`: it acts on sites, for all services at once.
+    pub capacity: chain::capacity::Parameters,
+}
+
 /// `[[site]]`: a place with servers.
 #[derive(Clone, Debug)]
 pub struct Site {
@@ -212,6 +233,38 @@ pub struct Site {
     pub location: Option<(f64, f64)>,
     /// `preference = 128`: 0 to 255, highest wins, 0 takes the site out.
     pub preference: u8,
+    /// `country = "KR"`: where it is.
+    pub country: Option<Country>,
+    /// `continent = "asia"`: where it is.
+    pub continent: Option<Continent>,
+    /// `bias = 0`: -99 to 99, makes it seem nearer (above 0) or farther than it is.
+    pub bias: i8,
+    /// `serves = ["office"]`: indices into [`Config::clients`] of those that it is the place for.
+    pub serves: Vec<u32>,
+    /// `sessions_max = 900_000`: sessions that its servers can hold, together.
+    pub sessions_max: Option<u64>,
+    /// `bandwidth_max = "900Mbps"`: bits per second.
+    pub bandwidth_max_bps: Option<u64>,
+    /// `connections_per_second_max = 5000`: new connections a second, over the limit of `connection_load`.
+    pub connections_max: Option<u64>,
+}
+
+impl Default for Site {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            isp: None,
+            location: None,
+            preference: 128,
+            country: None,
+            continent: None,
+            bias: 0,
+            serves: Vec::new(),
+            sessions_max: None,
+            bandwidth_max_bps: None,
+            connections_max: None,
+        }
+    }
 }
 
 /// `[[zone]]` with its records.
@@ -262,42 +315,124 @@ pub struct Service {
     pub cnames: Vec<CnameMember>,
     /// Preference per site for this service, over the site's own: (site index, 0 to 255).
     pub preference: Vec<(usize, u8)>,
+    /// `prefer = [...]`: preferences for some clients, over those.
+    pub prefer: Vec<Prefer>,
+    /// What its metrics go by: `latency = { ... }` and so on, over `[selection]`.
+    pub parameters: chain::Parameters,
     /// Health check of its members; `None`: always up.
     pub check: Option<Check>,
 }
 
+impl Default for Service {
+    /// One without members at the root.
+    fn default() -> Self {
+        Self {
+            name: Name::root_vec(),
+            ttl: 30,
+            answers: 1,
+            ecs: true,
+            chain: Metric::USUAL.to_vec(),
+            spread: Spread::RoundRobin,
+            when_all_down: AllDown::LastGood,
+            members: Vec::new(),
+            cnames: Vec::new(),
+            preference: Vec::new(),
+            prefer: Vec::new(),
+            parameters: chain::Parameters::default(),
+            check: None,
+        }
+    }
+}
+
+/// One entry of `prefer`: `{ isp = "KT", site = "seoul-kt" }`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prefer {
+    /// Index into [`Config::sites`].
+    pub site: usize,
+    /// What it does for which clients.
+    pub bound: chain::preference::Bound,
+}
+
 /// One metric of a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Metric {
     /// Members that are down drop out.
     Health,
-    /// Members whose site stands in the client's ISP stay, if there are any.
+    /// Sites over their limits of sessions or bandwidth drop out; those near to them are given less often.
+    Capacity,
+    /// Sites in the client's ISP stay, if there are any.
     Isp,
-    /// Members of the sites with the highest preference stay.
+    /// Sites from which the client is as near in time as from the best stay.
+    Latency,
+    /// Sites for the client's region, country or continent, or the nearest, stay.
+    Geo,
+    /// Sites that get more new connections a second than the limit drop out.
+    ConnectionLoad,
+    /// Sites with as many free sessions as the one with most stay.
+    AvailableSessions,
+    /// Sites with the highest preference stay.
     Preference,
+    /// Those given least often lately stay; drawn by the worker.
+    LeastSelected,
     /// Draws among what is left.
     Static,
 }
 
 impl Metric {
+    /// All that there are.
+    pub const ALL: [Self; 10] = [
+        Self::Health,
+        Self::Capacity,
+        Self::Isp,
+        Self::Latency,
+        Self::Geo,
+        Self::ConnectionLoad,
+        Self::AvailableSessions,
+        Self::Preference,
+        Self::LeastSelected,
+        Self::Static,
+    ];
+    /// The chain of a service that names none, where `[selection]` names none.
+    pub const USUAL: [Self; 5] = [
+        Self::Health,
+        Self::Capacity,
+        Self::Isp,
+        Self::Preference,
+        Self::Static,
+    ];
+
     /// Its name in a chain.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Health => "health",
+            Self::Capacity => "capacity",
             Self::Isp => "isp",
+            Self::Latency => "latency",
+            Self::Geo => "geo",
+            Self::ConnectionLoad => "connection-load",
+            Self::AvailableSessions => "available-sessions",
             Self::Preference => "preference",
+            Self::LeastSelected => "least-selected",
             Self::Static => "static",
         }
     }
 }
 
-/// `static = "round-robin" | "weighted"`.
+/// `static = "round-robin" | "weighted" | "consistent-hash"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Spread {
     /// In turn, per worker.
     RoundRobin,
     /// At random, in proportion to the members' weights.
     Weighted,
+    /// Clients of one prefix get the same members, by weight; a change of members or weights moves only those that must
+    /// move. `{ kind = "consistent-hash", ipv4_prefix = 24, ipv6_prefix = 48 }`.
+    ConsistentHash {
+        /// Bits of an IPv4 address that are hashed, 0 to 32.
+        prefix_v4: u8,
+        /// Of an IPv6 address, 0 to 64.
+        prefix_v6: u8,
+    },
 }
 
 /// `when_all_down`.

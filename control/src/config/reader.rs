@@ -369,6 +369,46 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// A share such as "10%", in thousandths, of at most `max`.
+    pub(crate) fn share(&self, max: u32) -> Option<u32> {
+        let DeValue::String(text) = self.value else {
+            return self.wrong_type("a share such as \"10%\"");
+        };
+        match units::share(text) {
+            Ok(share) if share <= max => Some(share),
+            Ok(_) => self.wrong(format!(
+                "`{}` must be at most {}%, not {text}",
+                self.key,
+                max / 10
+            )),
+            Err(message) => self.wrong(message),
+        }
+    }
+
+    /// A distance with a unit, metres, of at most half way round the Earth.
+    pub(crate) fn distance(&self) -> Option<u64> {
+        let DeValue::String(text) = self.value else {
+            return self.wrong_type("a distance such as \"100km\"");
+        };
+        match units::distance(text) {
+            Ok(metres) if metres <= 20_100_000 => Some(metres),
+            Ok(_) => self.wrong(format!("`{}` must be at most 20100km, not {text}", self.key)),
+            Err(message) => self.wrong(message),
+        }
+    }
+
+    /// A bandwidth with a unit, bits per second, not 0.
+    pub(crate) fn bandwidth(&self) -> Option<u64> {
+        let DeValue::String(text) = self.value else {
+            return self.wrong_type("a bandwidth such as \"900Mbps\"");
+        };
+        match units::bandwidth(text) {
+            Ok(0) => self.wrong(format!("`{}` cannot be 0", self.key)),
+            Ok(bps) => Some(bps),
+            Err(message) => self.wrong(message),
+        }
+    }
+
     /// One of a few words.
     pub(crate) fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Option<T> {
         let text = self.string()?;

@@ -4,6 +4,7 @@
 use super::abuse;
 use super::model::{Admin, Appliance, Cookies, Dataplane, Dns, Idle, Isp, Port, Site, Tcp};
 use super::reader::{At, Table, Value};
+use super::selection;
 use crate::config::model::Name;
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -43,6 +44,8 @@ pub(crate) struct PlacedIsp {
 pub(crate) struct PlacedSite {
     pub(crate) name: At<String>,
     pub(crate) isp: Option<At<String>>,
+    /// Names of [[clients]].
+    pub(crate) serves: Vec<At<String>>,
     pub(crate) site: Site,
 }
 
@@ -320,14 +323,42 @@ pub(crate) fn site(table: &Table<'_>) -> Option<PlacedSite> {
         .get("preference")
         .and_then(|value| value.integer(0..=255))
         .unwrap_or(128);
+    let country = table.get("country").and_then(|value| selection::country(&value));
+    let continent = table
+        .get("continent")
+        .and_then(|value| selection::continent(&value));
+    let bias = table.get("bias").and_then(|value| value.integer(-99..=99));
+    let count = |key| {
+        table
+            .get(key)
+            .and_then(|value| value.integer::<u64>(1..=i64::MAX))
+    };
+    let (sessions_max, connections_max) = (count("sessions_max"), count("connections_per_second_max"));
+    let bandwidth_max_bps = table.get("bandwidth_max").and_then(|value| value.bandwidth());
+    let serves = table.get("serves").and_then(|value| value.items());
+    let serves = serves.into_iter().flatten().filter_map(|v| placed_word(Some(v)));
+    let serves = serves.collect();
     let name = name?;
     let site = Site {
         name: name.value.clone(),
-        isp: None,
         location,
         preference,
+        country,
+        continent,
+        bias: bias.unwrap_or(0),
+        sessions_max,
+        bandwidth_max_bps,
+        connections_max,
+        // These two are names, and found later.
+        isp: None,
+        serves: Vec::new(),
     };
-    Some(PlacedSite { name, isp, site })
+    Some(PlacedSite {
+        name,
+        isp,
+        serves,
+        site,
+    })
 }
 
 /// `[[zone]]`. A relative file is taken from the folder `base`, where the TOML file lies.

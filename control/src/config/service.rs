@@ -1,10 +1,10 @@
-//! Reads `[[service]]`: the chain, the members and the check. Names of sites are resolved here, so the
+//! Reads `[[service]]`: the members and the check; what they are chosen by is `selection`'s. Names of sites are resolved here, so the
 //! sites are read first. Called by `config::load`.
 
-use super::diagnostics::suggestion;
 use super::model::{AllDown, Check, CheckKind, CnameMember, Member, Metric, Name, Service, Spread};
 use super::reader::{At, Report, Table, Value};
 use super::sections::{NAME_MAX, PlacedSite, domain_name};
+use super::selection::{self, Known};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -17,16 +17,6 @@ const SITE_MEMBERS_MAX: usize = 64;
 /// Sites of one service: what one cell of the answer plans ranks.
 const SITES_MAX: usize = 28;
 
-/// Metrics that this version has.
-const METRICS: [(&str, Metric); 4] = [
-    ("health", Metric::Health),
-    ("isp", Metric::Isp),
-    ("preference", Metric::Preference),
-    ("static", Metric::Static),
-];
-/// Metrics that are planned and known by name.
-const LATER_METRICS: [&str; 5] = ["capacity", "latency", "geo", "connection-load", "least-selected"];
-
 /// `[[service]]` with its places.
 pub(crate) struct PlacedService {
     pub(crate) name: At<Name>,
@@ -36,7 +26,8 @@ pub(crate) struct PlacedService {
 }
 
 /// `[[service]]`.
-pub(crate) fn service(table: &Table<'_>, sites: &[PlacedSite]) -> Option<PlacedService> {
+pub(crate) fn service(table: &Table<'_>, known: &Known<'_>) -> Option<PlacedService> {
+    let (sites, defaults) = (known.sites, known.defaults);
     let name = table.need("name").and_then(|value| {
         let name = domain_name(&value)?;
         Some(At {
@@ -53,20 +44,16 @@ pub(crate) fn service(table: &Table<'_>, sites: &[PlacedSite]) -> Option<PlacedS
         .and_then(|value| value.integer(1..=16))
         .unwrap_or(1);
     let ecs = table.get("ecs").and_then(|value| value.boolean()).unwrap_or(true);
-    let chain = table.get("chain").and_then(|value| chain(&value));
-    let spread_choices = [
-        ("round-robin", Spread::RoundRobin),
-        ("weighted", Spread::Weighted),
-    ];
-    let spread = table
-        .get("static")
-        .and_then(|value| value.choice(&spread_choices));
+    let chain = table.get("chain").and_then(|value| selection::chain(&value));
+    let spread = table.get("static").and_then(|value| selection::spread(&value));
+    let parameters = selection::parameters(table, &defaults.parameters);
     let (when_all_down, fixed) = when_all_down(table);
     let (members, cnames) = members(table, sites);
     let preference = table
         .get("preference")
         .map(|value| preference(&value, sites))
         .unwrap_or_default();
+    let prefer = table.get("prefer").map(|value| selection::prefer(&value, known));
     let check = table
         .get("check")
         .and_then(|v| v.table("check = { ... }"))
@@ -90,12 +77,16 @@ pub(crate) fn service(table: &Table<'_>, sites: &[PlacedSite]) -> Option<PlacedS
         ttl,
         answers,
         ecs,
-        chain: chain.unwrap_or_else(|| METRICS.iter().map(|(_, metric)| *metric).collect()),
-        spread: spread.unwrap_or(Spread::RoundRobin),
+        chain: chain
+            .or_else(|| defaults.chain.clone())
+            .unwrap_or_else(|| Metric::USUAL.to_vec()),
+        spread: spread.or(defaults.spread).unwrap_or(Spread::RoundRobin),
         when_all_down,
         members: members.into_iter().map(|member| member.value).collect(),
         cnames: cnames.into_iter().map(|cname| cname.value).collect(),
         preference,
+        prefer: prefer.unwrap_or_default(),
+        parameters,
         check,
     };
     Some(PlacedService {
@@ -103,49 +94,6 @@ pub(crate) fn service(table: &Table<'_>, sites: &[PlacedSite]) -> Option<PlacedS
         addresses,
         service,
     })
-}
-
-/// `chain = [...]`: known metrics, none twice, `static` last.
-fn chain(value: &Value<'_>) -> Option<Vec<Metric>> {
-    let mut chain = Vec::new();
-    let items = value.items()?;
-    let mut complete = true;
-    for item in &items {
-        match item.string().and_then(|text| metric(item, text)) {
-            Some(metric) if chain.contains(&metric) => {
-                item.wrong::<()>("this metric is in the chain already");
-            }
-            Some(metric) => chain.push(metric),
-            None => complete = false,
-        }
-    }
-    if complete && chain.last() != Some(&Metric::Static) {
-        let span = items.last().map_or(value.span.clone(), |item| item.span.clone());
-        let help = Some("add \"static\" as the last: it draws among what the others left".into());
-        value
-            .report
-            .error_help(span, "the chain must end with \"static\"", help);
-    }
-    Some(chain)
-}
-
-fn metric(item: &Value<'_>, text: &str) -> Option<Metric> {
-    if let Some((_, metric)) = METRICS.iter().find(|(name, _)| *name == text) {
-        return Some(*metric);
-    }
-    let names = METRICS.map(|(name, _)| name);
-    let available = format!("available: {}", names.join(", "));
-    if LATER_METRICS.contains(&text) {
-        let message = format!("metric `{text}` is not available in this version");
-        item.report
-            .error_help(item.span.clone(), message, Some(available));
-    } else {
-        let help =
-            suggestion(text, names).map_or(available.clone(), |guess| format!("{guess} ({available})"));
-        item.report
-            .error_help(item.span.clone(), format!("unknown metric `{text}`"), Some(help));
-    }
-    None
 }
 
 /// `when_all_down = "last-good" | "open" | "closed" | { fixed = [...] }`, and the places of fixed ones.
@@ -316,13 +264,8 @@ fn member(table: &Table<'_>, sites: &[PlacedSite]) -> Option<Given> {
 }
 
 fn find_site(report: &Report, span: Range<usize>, name: &str, sites: &[PlacedSite]) -> Option<usize> {
-    let found = sites.iter().position(|site| site.name.value == name);
-    if found.is_none() {
-        let help = suggestion(name, sites.iter().map(|site| site.name.value.as_str()))
-            .unwrap_or_else(|| format!("add a [[site]] with name = \"{name}\""));
-        report.error_help(span, format!("unknown site `{name}`"), Some(help));
-    }
-    found
+    let names = sites.iter().map(|site| site.name.value.as_str());
+    selection::find(report, span, ("site", name), names)
 }
 
 /// `preference = { "seoul-kt" = 200 }`.

@@ -13,9 +13,9 @@ pub mod slots;
 #[cfg(test)]
 mod tests;
 
-use crate::config::model::{AllDown, Config, Metric, Service};
+use crate::config::model::{AllDown, Config, Service};
 use anyhow::{Context, Result};
-use chain::{Candidate, ClientClass};
+use chain::{Candidate, Chain, ClientClass, Facts, Needs};
 use dataplane::stages::classify::PortView;
 use dataplane::tables::answers::AnswersBuilder;
 use dataplane::tables::classes::{Classes, Prefix};
@@ -36,8 +36,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What makes two policies one: services with equal keys share cells.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PolicyKey {
-    /// The chain.
-    pub chain: Vec<Metric>,
+    /// The chain, with what its metrics go by.
+    pub chain: Chain,
     /// Whether the client may be a client subnet.
     pub ecs: bool,
     /// The sites that the services' members stand at, ascending, with their preference.
@@ -51,29 +51,24 @@ impl PolicyKey {
         sites.extend(service.cnames.iter().map(|m| m.site));
         sites.sort_unstable();
         sites.dedup();
-        let candidate = |site: usize| {
-            let own = config.sites[site].preference;
-            let preference = service
-                .preference
-                .iter()
-                .find(|(s, _)| *s == site)
-                .map_or(own, |(_, p)| *p);
-            Candidate {
-                site,
-                isp: config.sites[site].isp,
-                preference,
-            }
-        };
         Self {
-            chain: service.chain.clone(),
+            chain: Chain::of(service),
             ecs: service.ecs,
-            sites: sites.into_iter().map(candidate).collect(),
+            sites: sites
+                .into_iter()
+                .map(|site| Candidate::of(config, service, site))
+                .collect(),
         }
+    }
+
+    /// Which attributes of a client class, and which facts, its cells depend on.
+    pub fn needs(&self) -> Needs {
+        Needs::of(&self.chain, &self.sites)
     }
 
     /// Whether cells differ by client class.
     pub fn by_class(&self) -> bool {
-        self.chain.contains(&Metric::Isp)
+        self.needs().by_class()
     }
 }
 
@@ -165,7 +160,7 @@ impl Compiler {
             });
         }
         let (classes, class_count) = classes(&config)?;
-        let (policy_table, cells) = cells(&policies, class_count)?;
+        let (policy_table, cells) = cells(&policies, class_count, &Facts::none(&config))?;
         for (i, (service, compiled)) in config.services.iter().zip(&services).enumerate() {
             let policy = policy_table.get(compiled.policy as usize).copied();
             let service_name = names::ServiceName {
@@ -258,7 +253,7 @@ fn classes(config: &Config) -> Result<(Classes, u32)> {
 }
 
 /// The cell [policy][class] of all policies.
-fn cells(policies: &[PolicyKey], class_count: u32) -> Result<(Vec<Policy>, Vec<Cell>)> {
+fn cells(policies: &[PolicyKey], class_count: u32, facts: &Facts) -> Result<(Vec<Policy>, Vec<Cell>)> {
     let mut table = Vec::new();
     let mut cells: Vec<Cell> = Vec::new();
     for key in policies {
@@ -280,7 +275,7 @@ fn cells(policies: &[PolicyKey], class_count: u32) -> Result<(Vec<Policy>, Vec<C
                 isp: (class as usize).checked_sub(1),
                 ..ClientClass::default()
             };
-            let tiers = chain::rank(&key.chain, &key.sites, &client);
+            let tiers = chain::rank(&key.chain, &key.sites, &client, facts);
             cells.push(Cell::new(tiers.iter().map(Vec::as_slice)));
         }
     }

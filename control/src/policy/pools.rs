@@ -125,7 +125,7 @@ impl Layout {
                 service.answers
             },
             spread: service.spread,
-            any_health: !policy.chain.contains(&Metric::Health),
+            any_health: !policy.chain.has(Metric::Health),
             weights: all().map(|m| m.weight()).collect(),
             fixed,
             sites: sites.clone(),

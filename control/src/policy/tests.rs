@@ -73,6 +73,8 @@ fn base(zones: Vec<Zone>) -> Config {
             ..Dns::default()
         },
         isps: vec![],
+        clients: vec![],
+        selection: Selection::default(),
         sites: vec![],
         zones,
         services: vec![],
@@ -146,6 +148,7 @@ pub(super) fn with_service(change: impl FnOnce(&mut Config)) -> Config {
         isp,
         location: None,
         preference: 128,
+        ..Site::default()
     };
     config.sites = vec![site("s0", Some(0)), site("s1", Some(1)), site("s2", None)];
     let member = |last: u8, site| Member {
@@ -169,8 +172,7 @@ pub(super) fn with_service(change: impl FnOnce(&mut Config)) -> Config {
             member(21, 2),
         ],
         cnames: vec![],
-        preference: vec![],
-        check: None,
+        ..Service::default()
     }];
     change(&mut config);
     config

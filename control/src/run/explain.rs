@@ -5,7 +5,7 @@
 
 use crate::admin::api::{ClientSource, ExplainRequest, Explanation, Step};
 use crate::config::model::{AllDown, Metric, Spread};
-use crate::policy::chain::{self, ClientClass};
+use crate::policy::chain::{self, ClientClass, Facts};
 use crate::policy::{self, Index, PolicyKey, Which};
 use dataplane::link::WordTarget;
 use dataplane::stages::dns_answer::{Client, Engine, Event, Located, Outcome, Transport};
@@ -192,7 +192,7 @@ impl Story<'_> {
         ) else {
             return;
         };
-        let chain_text: Vec<&str> = key.chain.iter().map(|m| m.name()).collect();
+        let chain_text: Vec<&str> = key.chain.metrics.iter().map(|m| m.name()).collect();
         out.service = Some(service_config.name.to_string());
         out.policy = Some(format!(
             "{}; {} of {} members; when all down: {}",
@@ -201,9 +201,10 @@ impl Story<'_> {
             service_config.members.len() + service_config.cnames.len(),
             all_down_text(&service_config.when_all_down),
         ));
-        let site_name = |i: &u8| config.sites[key.sites[*i as usize].site].name.clone();
+        let facts = Facts::none(config);
+        let site_name = |i: u8| config.sites[key.sites[i as usize].site].name.clone();
         let live = self.live(service, key);
-        let steps = chain::evaluate(&key.chain, &key.sites, client, &|i| live[i as usize] != 0);
+        let steps = chain::evaluate(&key.chain, &key.sites, client, &facts, &|i| live[i as usize] != 0);
         out.steps = steps
             .iter()
             .map(|step| Step {
@@ -214,7 +215,7 @@ impl Story<'_> {
             })
             .collect();
         let members = |i: &u8| self.members_text(service, key, *i, live[*i as usize]);
-        out.tiers = chain::rank(&key.chain, &key.sites, client)
+        out.tiers = chain::rank(&key.chain, &key.sites, client, &facts)
             .iter()
             .map(|tier| tier.iter().map(members).collect())
             .collect();
@@ -233,7 +234,7 @@ impl Story<'_> {
             plans.pools.get(index as usize)
         });
         let groups = pool.map_or(&[][..], |pool| plans.groups(pool));
-        let any_health = !key.chain.contains(&Metric::Health);
+        let any_health = !key.chain.has(Metric::Health);
         (0..key.sites.len())
             .map(|site| {
                 let Some(group) = groups.get(site).filter(|g| g.mask != 0) else {
@@ -269,7 +270,7 @@ impl Story<'_> {
                 None => "the client's ISP is not known: nothing dropped".into(),
                 Some(isp) => {
                     let name = &self.index.config.isps[isp].name;
-                    if step.after.iter().any(|i| key.sites[*i as usize].isp == Some(isp)) {
+                    if step.after.iter().any(|i| key.sites[i as usize].isp == Some(isp)) {
                         format!("sites in the client's ISP {name} stay")
                     } else {
                         format!("no site in the client's ISP {name}: nothing dropped")
@@ -277,10 +278,11 @@ impl Story<'_> {
                 }
             },
             Metric::Preference => {
-                let best = step.after.iter().map(|i| key.sites[*i as usize].preference).max();
+                let best = step.after.iter().map(|i| key.sites[i as usize].preference).max();
                 format!("highest preference {}", best.unwrap_or(0))
             }
             Metric::Static => spread_text(spread).into(),
+            _ => String::new(),
         }
     }
 
@@ -348,6 +350,7 @@ fn spread_text(spread: Spread) -> &'static str {
     match spread {
         Spread::RoundRobin => "round robin",
         Spread::Weighted => "by weight",
+        Spread::ConsistentHash { .. } => "by consistent hash",
     }
 }
 

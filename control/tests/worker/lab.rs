@@ -71,6 +71,8 @@ pub(crate) fn base(zones: Vec<Zone>) -> Config {
             ..Dns::default()
         },
         isps: vec![],
+        clients: vec![],
+        selection: Selection::default(),
         sites: vec![],
         zones,
         services: vec![],
@@ -115,6 +117,7 @@ pub(crate) fn example(net: u8) -> Config {
         isp,
         location: None,
         preference: 128,
+        ..Site::default()
     };
     config.sites = vec![site("s0", Some(0)), site("s1", None)];
     let member = |last: u8, site| Member {
@@ -132,8 +135,7 @@ pub(crate) fn example(net: u8) -> Config {
         when_all_down: AllDown::Open,
         members: vec![member(1, 0)],
         cnames: vec![],
-        preference: vec![],
-        check: None,
+        ..Service::default()
     };
     cnames.cnames.push(CnameMember {
         name: name("names.example.net."),
@@ -150,8 +152,7 @@ pub(crate) fn example(net: u8) -> Config {
         when_all_down: AllDown::LastGood,
         members: vec![member(1, 0), member(2, 0), member(11, 1), member(12, 1)],
         cnames: vec![],
-        preference: vec![],
-        check: None,
+        ..Service::default()
     }];
     config.services.push(cnames);
     config

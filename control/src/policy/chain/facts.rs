@@ -59,7 +59,8 @@ pub struct ClientClass {
     /// About where it is.
     pub location: Option<Location>,
     /// Prefixes that the configuration names (for preferences bound to a source, for regions of operators) and that
-    /// hold it: indices in the configuration's list of such prefixes, ascending.
+    /// hold it: indices in the configuration's `[[clients]]`, each once, the one with the narrowest prefix first, of equals
+    /// in the order of the configuration.
     pub named: Vec<u32>,
     /// The prefix that RTTs are measured to, when it is a class of its own.
     pub measured: Option<IpNet>,
@@ -140,8 +141,14 @@ impl Facts {
         }
     }
 
-    /// Evidence of a class at a site, of the narrowest clients that have any from that source.
-    pub fn latency(&self, class: &ClientClass, site: usize, source: Source) -> Option<&Evidence> {
+    /// Evidence of a class at a site that is no older than `max_age`, of the narrowest clients that have any from that source.
+    pub fn latency(
+        &self,
+        class: &ClientClass,
+        site: usize,
+        source: Source,
+        max_age: Duration,
+    ) -> Option<&Evidence> {
         let prefix = class.measured.map(Clients::Prefix);
         let both = class.isp.zip(class.country);
         let isp_country = both.map(|(isp, country)| Clients::IspCountry(isp, country));
@@ -151,7 +158,7 @@ impl Facts {
             self.latency
                 .get(&(clients, site))?
                 .iter()
-                .find(|e| e.source == source)
+                .find(|e| e.source == source && e.age <= max_age)
         };
         [prefix, isp_country, isp, country]
             .into_iter()

@@ -3,14 +3,64 @@
 //! Each metric drops what is worse by its rule; what is left answers. When that dies, the chain is run again
 //! over the rest: that is the next tier. Health is not judged here: it masks members in every tier at
 //! once, in the worker. Metrics before `health` narrow for good: what they drop is not a fallback.
+//!
+//! Three laws hold for all metrics and stand in `apply` alone: one that would drop every site drops none; a
+//! single site that is left is not asked further; what is not known drops a site only by the metric's stated rule.
+//! Each metric has its file: its parameters, its rule, and how it is told (`explain`).
 
+pub mod available_sessions;
+pub mod capacity;
+pub mod connection_load;
 pub mod facts;
+pub mod geo;
+mod isp;
+pub mod latency;
+pub mod least_selected;
+mod needs;
+mod parameters;
+pub mod preference;
+mod sites;
+#[cfg(test)]
+mod tests;
 
-use crate::config::model::Metric;
-pub use facts::{ClientClass, Facts};
+use crate::config::model::{Config, Metric, Service};
+pub use facts::{ClientClass, Continent, Country, Evidence, Facts, Location, SiteFacts, Source};
+pub use needs::Needs;
+pub use parameters::{NoData, Parameters, Permille};
+pub use sites::Sites;
+
+/// Metrics in order, with what they go by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Chain {
+    /// The metrics.
+    pub metrics: Vec<Metric>,
+    /// Their parameters; those of metrics that are not in the chain are the default.
+    pub parameters: Parameters,
+}
+
+impl Chain {
+    /// The chain of a service.
+    pub fn of(service: &Service) -> Self {
+        Self {
+            metrics: service.chain.clone(),
+            parameters: service.parameters.used_by(&service.chain),
+        }
+    }
+
+    /// Whether a metric is in it.
+    pub fn has(&self, metric: Metric) -> bool {
+        self.metrics.contains(&metric)
+    }
+
+    /// The share of the queries that goes by [`rank_explore`], if any does.
+    pub fn explores(&self) -> Option<Permille> {
+        let latency = &self.parameters.latency;
+        (self.has(Metric::Latency) && latency.explores()).then_some(latency.explore)
+    }
+}
 
 /// A site as a chain sees it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Candidate {
     /// Index in the configuration's sites.
     pub site: usize,
@@ -18,46 +68,136 @@ pub struct Candidate {
     pub isp: Option<usize>,
     /// Preference for the service in question.
     pub preference: u8,
+    /// Preferences for some clients, over that.
+    pub bound: Vec<preference::Bound>,
+    /// Country that it stands in.
+    pub country: Option<Country>,
+    /// Continent that it stands on.
+    pub continent: Option<Continent>,
+    /// Where it is.
+    pub location: Option<Location>,
+    /// How much nearer it is to seem, -99 to 99.
+    pub bias: i8,
+    /// Named clients that it is the place for: indices in the configuration's.
+    pub serves: Vec<u32>,
+    /// What it can do.
+    pub limits: capacity::Limits,
+    /// New connections a second that are too many.
+    pub connections_max: Option<u64>,
 }
 
-/// Applies one metric: what stays of `candidates` (indices into `all`). Only health can leave nothing.
-fn apply(
-    metric: Metric,
-    all: &[Candidate],
-    candidates: &[u8],
-    client: &ClientClass,
-    up: &dyn Fn(u8) -> bool,
-) -> Vec<u8> {
-    let site = |i: u8| &all[i as usize];
-    let keep = |keep: &dyn Fn(u8) -> bool| {
-        candidates
-            .iter()
-            .copied()
-            .filter(|&i| keep(i))
-            .collect::<Vec<u8>>()
-    };
-    match metric {
-        Metric::Static => candidates.to_vec(),
-        Metric::Health => keep(up),
-        Metric::Isp => {
-            let local = keep(&|i| client.isp.is_some() && site(i).isp == client.isp);
-            // No member there, or a client of no known ISP: no reason to drop anything.
-            if local.is_empty() {
-                candidates.to_vec()
-            } else {
-                local
-            }
-        }
-        Metric::Preference => {
-            let best = candidates.iter().map(|&i| site(i).preference).max();
-            keep(&|i| Some(site(i).preference) == best)
+impl Candidate {
+    /// A site of the configuration, for a service.
+    pub fn of(config: &Config, service: &Service, site: usize) -> Self {
+        let own = &config.sites[site];
+        let given = service.preference.iter().find(|(s, _)| *s == site);
+        let degrees = |value: f64| (value * 10_000.0).round() as i32;
+        Self {
+            site,
+            isp: own.isp,
+            preference: given.map_or(own.preference, |(_, p)| *p),
+            bound: service
+                .prefer
+                .iter()
+                .filter(|p| p.site == site)
+                .map(|p| p.bound.clone())
+                .collect(),
+            country: own.country,
+            continent: own.continent,
+            location: own.location.map(|(latitude, longitude)| Location {
+                latitude: degrees(latitude),
+                longitude: degrees(longitude),
+            }),
+            bias: own.bias,
+            serves: own.serves.clone(),
+            limits: capacity::Limits {
+                sessions: own.sessions_max,
+                bandwidth_bps: own.bandwidth_max_bps,
+            },
+            connections_max: own.connections_max,
         }
     }
 }
 
-/// Sites that the chain takes out whatever else holds: preference 0.
-pub fn is_out(chain: &[Metric], candidate: &Candidate) -> bool {
-    chain.contains(&Metric::Preference) && candidate.preference == 0
+/// What a metric is asked: about these sites, for this client, as things stand.
+#[derive(Clone, Copy)]
+struct Ask<'a> {
+    chain: &'a Chain,
+    all: &'a [Candidate],
+    client: &'a ClientClass,
+    facts: &'a Facts,
+    /// For the plan that explores.
+    explore: bool,
+}
+
+impl<'a> Ask<'a> {
+    fn site(&self, i: u8) -> &'a Candidate {
+        &self.all[usize::from(i)]
+    }
+
+    fn facts_of(&self, i: u8) -> &'a SiteFacts {
+        const UNKNOWN: &SiteFacts = &SiteFacts {
+            sessions: None,
+            bandwidth_bps: None,
+            connections_per_second: None,
+            silent: false,
+        };
+        self.facts.sites.get(self.site(i).site).unwrap_or(UNKNOWN)
+    }
+
+    /// Sites that the chain considers: all but those whose preference is 0.
+    fn considered(&self) -> Sites {
+        let all = Sites::first(self.all.len());
+        if !self.chain.has(Metric::Preference) {
+            return all;
+        }
+        all.filter(|i| self.site(i).preference_for(self.client) > 0)
+    }
+
+    /// Applies one metric: what stays of `left`. Only health can leave nothing.
+    fn apply(&self, metric: Metric, left: Sites, up: &dyn Fn(u8) -> bool) -> Sites {
+        if metric == Metric::Health {
+            return left.filter(up);
+        }
+        if left.len() < 2 {
+            return left;
+        }
+        let kept = match metric {
+            Metric::Capacity => capacity::keep(self, left),
+            Metric::Isp => isp::keep(self, left),
+            Metric::Latency if self.explore => latency::explore(self, left),
+            Metric::Latency => latency::keep(self, left),
+            Metric::Geo => geo::keep(self, left),
+            Metric::ConnectionLoad => connection_load::keep(self, left),
+            Metric::AvailableSessions => available_sessions::keep(self, left),
+            Metric::Preference => preference::keep(self, left),
+            // The worker draws by them.
+            Metric::Health | Metric::LeastSelected | Metric::Static => left,
+        };
+        if kept.is_empty() { left } else { kept }
+    }
+
+    /// Runs metrics in order over `left`, all sites up.
+    fn run(&self, metrics: &[Metric], left: Sites) -> Sites {
+        metrics
+            .iter()
+            .fold(left, |left, &metric| self.apply(metric, left, &|_| true))
+    }
+
+    fn tiers(&self) -> Vec<Vec<u8>> {
+        // What stands before health narrows once and for all; without health everything is a fallback.
+        let metrics = &self.chain.metrics;
+        let health = metrics.iter().position(|m| *m == Metric::Health);
+        let (before, after) = metrics.split_at(health.unwrap_or(0));
+        let mut rest = self.run(before, self.considered());
+        let mut tiers = Vec::new();
+        while !rest.is_empty() {
+            let tier = self.run(after, rest);
+            rest = rest.without(tier);
+            tiers.push(tier.iter().collect());
+        }
+        tiers
+    }
 }
 
 /// One step of an evaluation, for `explain`.
@@ -66,165 +206,66 @@ pub struct Step {
     /// The metric.
     pub metric: Metric,
     /// Candidates before it.
-    pub before: Vec<u8>,
+    pub before: Sites,
     /// Candidates after it.
-    pub after: Vec<u8>,
-}
-
-/// Sites that the chain considers: all but those that are out.
-fn considered(chain: &[Metric], all: &[Candidate]) -> Vec<u8> {
-    (0..all.len() as u8)
-        .filter(|&i| !is_out(chain, &all[i as usize]))
-        .collect()
-}
-
-/// Runs metrics in order over `candidates`.
-fn run(metrics: &[Metric], all: &[Candidate], candidates: Vec<u8>, client: &ClientClass) -> Vec<u8> {
-    metrics.iter().fold(candidates, |left, &metric| {
-        apply(metric, all, &left, client, &|_| true)
-    })
+    pub after: Sites,
 }
 
 /// The chain as it reads: each metric in turn drops sites, health those that are not `up`. For `explain`.
 pub fn evaluate(
-    chain: &[Metric],
+    chain: &Chain,
     candidates: &[Candidate],
     client: &ClientClass,
+    facts: &Facts,
     up: &dyn Fn(u8) -> bool,
 ) -> Vec<Step> {
-    let mut left = considered(chain, candidates);
-    chain
-        .iter()
-        .map(|&metric| {
-            let after = apply(metric, candidates, &left, client, up);
-            Step {
-                metric,
-                before: std::mem::replace(&mut left, after.clone()),
-                after,
-            }
-        })
-        .collect()
+    let ask = Ask {
+        chain,
+        all: candidates,
+        client,
+        facts,
+        explore: false,
+    };
+    let mut left = ask.considered();
+    let step = |&metric: &Metric| {
+        let before = left;
+        left = ask.apply(metric, left, up);
+        Step {
+            metric,
+            before,
+            after: left,
+        }
+    };
+    chain.metrics.iter().map(step).collect()
 }
 
-/// Ranks sites for a class: tiers of indices into `candidates`, best first.
-pub fn rank(chain: &[Metric], candidates: &[Candidate], client: &ClientClass) -> Vec<Vec<u8>> {
-    // What stands before health narrows once and for all; without health everything is a fallback.
-    let health = chain.iter().position(|m| *m == Metric::Health);
-    let (before, after) = chain.split_at(health.unwrap_or(0));
-    let mut rest = run(before, candidates, considered(chain, candidates), client);
-    let mut tiers = Vec::new();
-    while !rest.is_empty() {
-        let tier = run(after, candidates, rest.clone(), client);
-        rest.retain(|i| !tier.contains(i));
-        tiers.push(tier);
+/// Ranks sites for a class: tiers of indices into `candidates` (64 at most), best first. Sites whose preference is 0 are
+/// in none.
+pub fn rank(chain: &Chain, candidates: &[Candidate], client: &ClientClass, facts: &Facts) -> Vec<Vec<u8>> {
+    Ask {
+        chain,
+        all: candidates,
+        client,
+        facts,
+        explore: false,
     }
-    tiers
+    .tiers()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use Metric::*;
-    use proptest::prelude::*;
-
-    fn site(isp: Option<usize>, preference: u8) -> Candidate {
-        Candidate {
-            site: 0,
-            isp,
-            preference,
-        }
+/// As [`rank`], for the share of the queries that explores ([`Chain::explores`]): `latency` does not drop what is worse
+/// but prefers what was never measured, or not for longest.
+pub fn rank_explore(
+    chain: &Chain,
+    candidates: &[Candidate],
+    client: &ClientClass,
+    facts: &Facts,
+) -> Vec<Vec<u8>> {
+    Ask {
+        chain,
+        all: candidates,
+        client,
+        facts,
+        explore: true,
     }
-
-    fn tiers(chain: &[Metric], sites: &[Candidate], isp: Option<usize>) -> Vec<Vec<u8>> {
-        rank(
-            chain,
-            sites,
-            &ClientClass {
-                isp,
-                ..ClientClass::default()
-            },
-        )
-    }
-
-    #[test]
-    fn failover_order_is_preference_order() {
-        let sites = [site(None, 10), site(None, 200), site(None, 128)];
-        assert_eq!(
-            tiers(&[Health, Preference, Static], &sites, None),
-            [[1], [2], [0]]
-        );
-    }
-
-    #[test]
-    fn equals_share_a_tier() {
-        let sites = [site(None, 128), site(None, 128), site(None, 1)];
-        assert_eq!(
-            tiers(&[Health, Preference, Static], &sites, None),
-            [vec![0, 1], vec![2]]
-        );
-        assert_eq!(tiers(&[Health, Static], &sites, None), [vec![0, 1, 2]]);
-    }
-
-    #[test]
-    fn own_isp_first_then_by_the_next_metric() {
-        let sites = [site(Some(0), 5), site(Some(1), 9), site(None, 7)];
-        let chain = [Health, Isp, Preference, Static];
-        assert_eq!(tiers(&chain, &sites, Some(0)), [[0], [1], [2]]);
-        assert_eq!(tiers(&chain, &sites, Some(1)), [[1], [2], [0]]);
-        // A client of an ISP without a site, and one of no ISP: ISP drops nothing.
-        assert_eq!(tiers(&chain, &sites, Some(7)), [[1], [2], [0]]);
-        assert_eq!(tiers(&chain, &sites, None), [[1], [2], [0]]);
-    }
-
-    #[test]
-    fn preference_zero_is_out() {
-        let sites = [site(None, 0), site(None, 1)];
-        assert_eq!(tiers(&[Health, Preference, Static], &sites, None), [[1]]);
-        assert_eq!(tiers(&[Health, Static], &sites, None), [vec![0, 1]]);
-    }
-
-    #[test]
-    fn metrics_before_health_are_no_fallback() {
-        let sites = [site(None, 10), site(None, 200)];
-        assert_eq!(tiers(&[Preference, Health, Static], &sites, None), [[1]]);
-    }
-
-    proptest! {
-        /// The tiers under any health equal a plain evaluation of the chain over the live sites.
-        #[test]
-        fn tiers_equal_evaluation_on_live_sites(
-            sites in proptest::collection::vec((proptest::option::of(0usize..3), 0u8..4), 1..12),
-            isp in proptest::option::of(0usize..4),
-            order in Just([Health, Isp, Preference]).prop_shuffle(),
-            up in any::<u16>(),
-        ) {
-            let all: Vec<Candidate> = sites.iter().map(|&(isp, p)| site(isp, p)).collect();
-            let up = |i: &u8| up >> i & 1 == 1;
-            let ranked = tiers(&order, &all, isp);
-            let first_live: Vec<u8> = ranked
-                .iter()
-                .map(|t| t.iter().copied().filter(up).collect::<Vec<_>>())
-                .find(|t| !t.is_empty())
-                .unwrap_or_default();
-            // The reference: elimination in order, health included.
-            let mut left: Vec<u8> = (0..all.len() as u8).filter(|&i| all[i as usize].preference > 0).collect();
-            for metric in order {
-                left = match metric {
-                    Health => left.into_iter().filter(up).collect(),
-                    Isp => {
-                        let local: Vec<u8> =
-                            left.iter().copied().filter(|&i| isp.is_some() && all[i as usize].isp == isp).collect();
-                        if local.is_empty() { left } else { local }
-                    }
-                    _ => {
-                        let best = left.iter().map(|&i| all[i as usize].preference).max();
-                        left.into_iter().filter(|&i| Some(all[i as usize].preference) == best).collect()
-                    }
-                };
-            }
-            prop_assert_eq!(&first_live, &left);
-            let steps = evaluate(&order, &all, &ClientClass { isp, ..ClientClass::default() }, &|i| up(&i));
-            prop_assert_eq!(&steps.last().unwrap().after, &left);
-        }
-    }
+    .tiers()
 }

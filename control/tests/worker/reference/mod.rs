@@ -274,6 +274,7 @@ impl World {
             isp: None,
             location: None,
             preference: 128,
+            ..Site::default()
         }];
         for (owner, data) in &self.names {
             for d in data {
@@ -308,8 +309,7 @@ impl World {
                         })
                         .into_iter()
                         .collect(),
-                    preference: vec![],
-                    check: None,
+                    ..Service::default()
                 });
             }
         }

@@ -1,0 +1,122 @@
+//! `latency`: sites from which the client is as near in time as from the best, less a tolerance, stay.
+//!
+//! Evidence is compared within one source: response latency and round-trip time are different things. Of the sources
+//! in order of precedence, the one that has fresh evidence of most of the sites counts, of equals the first. A site without
+//! evidence from it drops out or stays by rule; if no site has any, none drops out.
+//!
+//! With the rule `explore`, a share of the queries goes by another plan ([`super::rank_explore`]) where this metric
+//! prefers what was never measured or not for longest, so that there will be evidence.
+
+use super::{Ask, Evidence, Permille, Sites, Source};
+use std::cmp::Reverse;
+use std::time::Duration;
+
+/// `latency = { sources = ["passive", "agent"], tolerance = "10%", tolerance_time = "5ms", ... }`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Parameters {
+    /// Sources whose evidence counts, the preferred first.
+    pub sources: Vec<Source>,
+    /// `tolerance`: share of the best latency by which another may be worse.
+    pub relative: Permille,
+    /// `tolerance_time`: by which it may always be worse. The larger of the two counts.
+    pub absolute: Duration,
+    /// Evidence that is older does not count.
+    pub max_age: Duration,
+    /// What becomes of a site without evidence when others have some.
+    pub no_data: NoEvidence,
+    /// With [`NoEvidence::Explore`]: the share of the queries that explores.
+    pub explore: Permille,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self {
+            sources: vec![Source::Passive, Source::Agent],
+            relative: Permille(100),
+            absolute: Duration::from_millis(5),
+            max_age: Duration::from_secs(600),
+            no_data: NoEvidence::Explore,
+            explore: Permille(50),
+        }
+    }
+}
+
+/// What becomes of a site without evidence when others have some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NoEvidence {
+    /// It drops out, and is tried by a share of the queries.
+    Explore,
+    /// It stays, as if it were as good as the best.
+    Keep,
+    /// It drops out.
+    Drop,
+}
+
+impl Parameters {
+    /// Whether a share of the queries explores.
+    pub fn explores(&self) -> bool {
+        self.no_data == NoEvidence::Explore && self.explore > Permille(0)
+    }
+
+    /// The worst latency that is as good as `best`.
+    pub(super) fn limit(&self, best: Duration) -> Duration {
+        let nanos = u64::try_from(best.as_nanos()).unwrap_or(u64::MAX);
+        let relative = Duration::from_nanos(self.relative.of(nanos));
+        best.saturating_add(relative.max(self.absolute))
+    }
+}
+
+/// Fresh evidence of the client at a site.
+fn evidence<'a>(ask: &Ask<'a>, i: u8, source: Source) -> Option<&'a Evidence> {
+    let max_age = ask.chain.parameters.latency.max_age;
+    ask.facts.latency(ask.client, ask.site(i).site, source, max_age)
+}
+
+/// The source that the sites of `left` are compared by; `None` without any evidence.
+fn source(ask: &Ask<'_>, left: Sites) -> Option<Source> {
+    let count = |source: Source| {
+        left.iter()
+            .filter(|&i| evidence(ask, i, source).is_some())
+            .count()
+    };
+    let counted = ask
+        .chain
+        .parameters
+        .latency
+        .sources
+        .iter()
+        .map(|&s| (count(s), s));
+    let best = counted.min_by_key(|(count, _)| Reverse(*count));
+    best.filter(|(count, _)| *count > 0).map(|(_, source)| source)
+}
+
+/// What stays of `left`.
+pub(super) fn keep(ask: &Ask<'_>, left: Sites) -> Sites {
+    let p = &ask.chain.parameters.latency;
+    let Some(source) = source(ask, left) else {
+        return left;
+    };
+    let value = |i: u8| evidence(ask, i, source).map(|e| e.value);
+    let best = left.iter().filter_map(value).min().unwrap_or_default();
+    left.filter(|i| match value(i) {
+        Some(value) => value <= p.limit(best),
+        None => p.no_data == NoEvidence::Keep,
+    })
+}
+
+/// What stays of `left` in the plan that explores: sites without evidence, else those whose evidence is oldest. Measured
+/// counts by the first source that has evidence at all.
+pub(super) fn explore(ask: &Ask<'_>, left: Sites) -> Sites {
+    let sources = &ask.chain.parameters.latency.sources;
+    let has = |s: &&Source| left.iter().any(|i| evidence(ask, i, **s).is_some());
+    let Some(&source) = sources.iter().find(has) else {
+        return left;
+    };
+    let unmeasured = left.filter(|i| evidence(ask, i, source).is_none());
+    if !unmeasured.is_empty() {
+        return unmeasured;
+    }
+    let age = |i: u8| evidence(ask, i, source).map(|e| e.age);
+    let oldest = left.iter().map(age).max().flatten();
+    left.filter(|i| age(i) == oldest)
+}
