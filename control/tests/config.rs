@@ -359,7 +359,7 @@ fn what_is_wrong_with_the_toml_is_said_where_it_is() {
         (
             service("chain = [\"health\", \"latancy\", \"static\"]"),
             "22:30",
-            "not available in this version",
+            "did you mean `latency`?",
         ),
         (
             service("chain = [\"heath\", \"static\"]"),
