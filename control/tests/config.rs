@@ -358,7 +358,7 @@ fn what_is_wrong_with_the_toml_is_said_where_it_is() {
         (service("ttl = 2147483648"), "22:7", "2147483647"),
         (
             service("chain = [\"health\", \"latancy\", \"static\"]"),
-            "22:30",
+            "22:20",
             "did you mean `latency`?",
         ),
         (
