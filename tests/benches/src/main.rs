@@ -3,6 +3,7 @@
 //! One file a group of gates. Counts are exact on any machine; rates are ratios of interleaved pairs in one run.
 //! The `inner-` commands are what the bench starts itself with, under valgrind or for each run on a real port.
 
+mod accuracy;
 mod generator;
 mod growth;
 mod health;
@@ -34,7 +35,7 @@ struct Args {
     /// Fewer pairs and smaller tables: minutes instead of a quarter of an hour.
     #[arg(long)]
     quick: bool,
-    /// Which groups (default: all): instructions, replay, wires, growth, health, load, reload, generator. Or `profile KIND`: where the instructions of a kind go.
+    /// Which groups (default: all): instructions, replay, wires, growth, health, load, reload, generator, accuracy. Or `profile KIND`: where the instructions of a kind go.
     names: Vec<String>,
 }
 
@@ -56,6 +57,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("load", Group::Plain(load::bench)),
     ("reload", Group::Plain(reload::bench)),
     ("generator", Group::Plain(generator::bench)),
+    ("accuracy", Group::Plain(accuracy::bench)),
 ];
 
 fn main() -> ExitCode {

@@ -206,31 +206,34 @@ impl Tcp {
         let span = now.since(Moment(self.start)).unwrap_or_default();
         let told = gap < rules.cutoff.0 && span < rules.cutoff;
         self.pattern(segment);
+        // All was acknowledged, and the client went on after more than a quarter of the time.
+        let idle = now.since(Moment(self.acked_at)).unwrap_or_default();
+        let think = self.acked == segment.acknowledgment && idle.0 > span.0 / 4;
+        let pipelined = self.first >= WINDOW_MIN && self.ones >= PATTERN;
+        // Nothing is answered in three quarters of the time of a handshake.
+        let too_fast = span.0 < (u32::from(self.handshake) << 8) / 4 * 3;
+        let doubts = Doubts::PIPELINED
+            .when(pipelined | too_fast)
+            .and(Doubts::FLOW_CONTROL.when(self.updates >= PATTERN))
+            .and(Doubts::RETRANSMITTED.when(self.repeats > 0));
         if told {
-            let answer = self.answer(segment.acknowledgment);
-            // A quarter of the time after the answer.
-            let think = answer.is_some_and(|answer| span.0 - answer.0.min(span.0) > span.0 / 4);
-            let pipelined = self.first >= WINDOW_MIN && self.ones >= PATTERN;
-            // Nothing is answered in three quarters of the time of a handshake.
-            let too_fast = span.0 < (u32::from(self.handshake) << 8) / 4 * 3;
-            let doubts = Doubts::THINK
-                .when(think)
-                .and(Doubts::PIPELINED.when(pipelined | too_fast))
-                .and(Doubts::FLOW_CONTROL.when(self.updates >= PATTERN))
-                .and(Doubts::RETRANSMITTED.when(self.repeats > 0));
+            let doubts = doubts.and(Doubts::THINK.when(think));
             give(Sample {
                 kind: Kind::Response,
                 value: span,
                 doubts,
             });
-            if let Some(value) = answer {
-                let doubts = Doubts(doubts.0 & !Doubts::THINK.0);
-                give(Sample {
-                    kind: Kind::Answer,
-                    value,
-                    doubts,
-                });
-            }
+        }
+        // Also when the client then paused for longer than any answer takes.
+        if let Some(value) = self
+            .answer(segment.acknowledgment)
+            .filter(|&value| value < rules.cutoff)
+        {
+            give(Sample {
+                kind: Kind::Answer,
+                value,
+                doubts,
+            });
         }
         self.start = now.0;
         self.base = segment.acknowledgment;

@@ -217,6 +217,18 @@ fn pauses_and_uploads() {
 }
 
 #[test]
+fn a_long_pause_keeps_the_second_figure() {
+    // A video player: 30 segments, and the next request two seconds later.
+    let mut flow = Flow::open();
+    flow.request(500, 0, 0);
+    for n in 1..=15 {
+        flow.ack(20_000 + n * 100, 1, n * 2896);
+    }
+    assert!(!flow.request(2_000_500, 1, 43_440));
+    assert_eq!(flow.take(), [(Kind::Answer, 21_000)]);
+}
+
+#[test]
 fn a_flow_that_is_joined_in_the_middle_is_measured_from_the_second_burst_on() {
     let mut flow = Flow::unseen();
     flow.request(0, 0, 0);

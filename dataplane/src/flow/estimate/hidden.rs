@@ -118,9 +118,9 @@ const SHARE: i32 = 32_768;
 /// Scale of the acknowledgments for each request.
 const ACKS: i32 = 4096;
 /// Share of samples under a quarter of their mean from which on a flow is taken for shared, and below which it no longer
-/// is: 6 and 4 %.
-const UNDER_ON: u16 = 1966;
-const UNDER_OFF: u16 = 1311;
+/// is: 5 and 3.2 %.
+const UNDER_ON: u16 = 1638;
+const UNDER_OFF: u16 = 1049;
 /// Samples until a flow's habits are known.
 const YOUNG: u8 = 16;
 
@@ -207,8 +207,7 @@ impl Hidden {
             return false;
         };
         if gap >= rules.cutoff {
-            (self.start, self.requests) = (now.0, 1);
-            return false;
+            return self.pause(now, evidence, rules, give);
         }
         let x = log2(gap.0);
         let (inside, whole) = (i32::from(self.inside), i32::from(self.whole));
@@ -249,9 +248,32 @@ impl Hidden {
         }
         if !goes_on {
             self.requests = self.requests.saturating_add(1);
+            // Where requests come one by one, one right behind another is of somebody else.
+            if i32::from(self.long) > SHARE * 6 / 10 {
+                self.under = towards(i32::from(self.under), SHARE, 7) as u16;
+            }
         }
         if evidence == 0 && !long && (whole == 0 || x < whole - 3 * OCTAVE) {
             self.inside = if inside == 0 { x } else { towards(inside, x, 3) }.max(1) as u16;
+        }
+        false
+    }
+
+    /// The client paused for longer than answers take; what it acknowledged before it had come.
+    #[cold]
+    #[inline(never)]
+    fn pause(&mut self, now: Moment, evidence: u8, rules: &Rules, mut give: impl FnMut(Sample)) -> bool {
+        let start = Moment(std::mem::replace(&mut self.start, now.0));
+        self.requests = 1;
+        if evidence > 0
+            && let Some(value) = Moment(self.ack).since(start).filter(|&span| span < rules.cutoff)
+        {
+            let doubts = self.doubts(value);
+            give(Sample {
+                kind: Kind::Answer,
+                value,
+                doubts,
+            });
         }
         false
     }

@@ -162,6 +162,13 @@ fn a_pause_is_no_answer() {
         flow.packet(at, REQUEST);
     }
     assert_eq!(flow.micros(Kind::Response), [2000, 2000, 2000]);
+    // What was acknowledged before it is.
+    flow.packet(1_007_500, ACK);
+    flow.packet(3_000_000, REQUEST);
+    assert_eq!(
+        (flow.micros(Kind::Response).len(), flow.micros(Kind::Answer)),
+        (3, vec![1500])
+    );
 }
 
 #[test]
