@@ -33,9 +33,9 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
 
 type Known = HashMap<WordTarget, WordValue>;
 
-/// A word value that carries one small number in both halves.
+/// A word value that carries one small number in several parts.
 fn wide(value: u64) -> WordValue {
-    [value, !value]
+    [value, !value, 0, 0, 0, value]
 }
 
 /// A worker on a thread: punts one packet a turn while `punts` last, sends back what is injected.
@@ -160,7 +160,7 @@ fn a_worker_that_takes_nothing_delays_no_other_and_loses_nothing() {
     let publisher = Publisher::start(vec![idle_link, busy_link], LONG, |_| ()).unwrap();
     for generation in 1..=20 {
         publisher
-            .set_words(vec![(WordTarget::Sites(generation as u32 % 5), wide(generation))])
+            .set_words(vec![(WordTarget::Site(generation as u32 % 5), wide(generation))])
             .unwrap();
         publisher
             .publish(
@@ -206,7 +206,7 @@ fn a_worker_that_takes_nothing_delays_no_other_and_loses_nothing() {
     assert_eq!(
         known,
         (16..=20)
-            .map(|n| (WordTarget::Sites(n % 5), wide(n.into())))
+            .map(|n| (WordTarget::Site(n % 5), wide(n.into())))
             .collect()
     );
     stop.stop();
@@ -290,9 +290,7 @@ fn a_stalled_worker_is_seen_and_so_is_its_return() {
 fn stop_delivers_what_was_sent_before() {
     let (mut worker, link) = connect(LinkSlots::default(), StopFlag::default());
     let publisher = Publisher::start(vec![link], LONG, |_| ()).unwrap();
-    publisher
-        .set_words(vec![(WordTarget::Sites(1), wide(2))])
-        .unwrap();
+    publisher.set_words(vec![(WordTarget::Site(1), wide(2))]).unwrap();
     publisher.publish(Arc::new(11), 1).unwrap();
     let status = publisher.stop();
     assert_eq!(

@@ -22,7 +22,7 @@ pub struct WallClock {
 
 /// The word that tells workers that it was `millis` milliseconds after 1970 at `at`.
 pub const fn clock_word(millis: u64, at: Ticks) -> WordValue {
-    [millis, at.0]
+    [millis, at.0, 0, 0, 0, 0]
 }
 
 impl WallClock {
@@ -39,7 +39,7 @@ impl WallClock {
 
     /// Takes what [`clock_word`] made.
     pub fn set(&mut self, word: WordValue) {
-        let [millis, at] = word;
+        let [millis, at, ..] = word;
         (self.millis, self.anchor) = (millis, Ticks(at));
         self.next = Ticks(0);
     }

@@ -65,7 +65,7 @@ fn the_worker_never_calls_the_allocator() {
         for slot in 0..16 {
             control
                 .delivery
-                .set_word(WordTarget::Members(slot), [round; 2], Ticks::now());
+                .set_word(WordTarget::Members(slot), [round; 6], Ticks::now());
         }
         control.injections.send(0, b"reply").ok();
         // Collecting only now and then fills the retired ring and with it the holder.

@@ -14,6 +14,7 @@ pub mod slots;
 mod tests;
 
 use crate::config::model::{AllDown, Config, Service};
+use crate::health::Standing;
 use anyhow::{Context, Result};
 use chain::{Candidate, Chain, ClientClass, Facts, Needs};
 use dataplane::stages::classify::PortView;
@@ -114,7 +115,7 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// Compiles `config` for these ports; `up` says the health of a target as of now. `oldest_in_use` is the lowest
+    /// Compiles `config` for these ports; `standing` says how a target stands now. `oldest_in_use` is the lowest
     /// generation that a worker may still read. The snapshot's generation is one above the last.
     ///
     /// # Errors
@@ -123,13 +124,13 @@ impl Compiler {
         &mut self,
         config: Arc<Config>,
         ports: Vec<PortView>,
-        up: impl Fn(&Target) -> bool,
+        standing: impl Fn(&Target) -> Standing,
         oldest_in_use: u64,
     ) -> Result<Compiled> {
         let mut answers = AnswersBuilder::default();
         let mut policies: Vec<PolicyKey> = Vec::new();
         let mut policy_index: HashMap<PolicyKey, u32> = HashMap::new();
-        let mut layout = pools::Layout::default();
+        let mut layout = pools::Layout::new(self.generation as u32 + 1);
         let mut services = Vec::new();
         let mut service_names = names::ServiceNames::new();
         let mut used = HashSet::new();
@@ -146,7 +147,7 @@ impl Compiler {
                 // Locked for one pool at a time: changes of health do not wait for a whole configuration.
                 let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
                 let firsts = slots
-                    .place(&pool_key, &up)
+                    .place(&pool_key, &standing)
                     .with_context(|| format!("service {}", service.name))?;
                 drop(slots);
                 used.insert(pool_key);
@@ -268,7 +269,11 @@ fn cells(policies: &[PolicyKey], class_count: u32, facts: &Facts) -> Result<(Vec
             .ok()
             .filter(|first| *first < Policy::CELLS_MAX)
             .context("more than 1 G cells: fewer policies or ISPs")?;
-        table.push(Policy { cells: first, flags });
+        table.push(Policy {
+            cells: first,
+            flags,
+            ..Policy::default()
+        });
         let classes = if key.by_class() { class_count } else { 1 };
         for class in 0..classes {
             let client = ClientClass {

@@ -7,11 +7,13 @@ use anyhow::{Context, Result};
 use dataplane::mmap::Table;
 use dataplane::tables::NONE;
 use dataplane::tables::answers::{AnswersBuilder, BlobBuilder, Section};
+use dataplane::tables::paged::Paged;
 use dataplane::tables::plans::{
     self, Cell, Group, Hot, Plans, Policy, Pool, RecordA, RecordAaaa, record_a, record_aaaa, record_cname,
 };
 use dataplane::tables::words::ALWAYS_UP;
 use dataplane::wire::dns::rtype;
+use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
@@ -92,11 +94,22 @@ pub(super) struct Layout {
     records_aaaa: Vec<RecordAaaa>,
     weights_a: Vec<u16>,
     weights_aaaa: Vec<u16>,
+    identities_a: Vec<u64>,
+    identities_aaaa: Vec<u64>,
+    layout: u32,
     pub(super) members_v4: Vec<(String, usize)>,
     pub(super) members_v6: Vec<(String, usize)>,
 }
 
 impl Layout {
+    /// A layout of that number.
+    pub(super) fn new(layout: u32) -> Self {
+        Self {
+            layout,
+            ..Self::default()
+        }
+    }
+
     /// A pool of a service, whose groups start at the slots `firsts`; equal pools are one.
     pub(super) fn pool(
         &mut self,
@@ -213,13 +226,18 @@ impl Layout {
             Given::Cname(m) => four = record_cname(cname_blob(ttl, &m.name, answers)?),
         }
         let known = (member.to_string(), site);
+        // The same wherever and whenever it is worked out.
+        let digest = Sha256::digest(known.0.as_bytes());
+        let identity = digest.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
         if v6 {
             self.records_aaaa.push(six);
             self.weights_aaaa.push(member.weight());
+            self.identities_aaaa.push(identity);
             self.members_v6.push(known);
         } else {
             self.records_a.push(four);
             self.weights_a.push(member.weight());
+            self.identities_a.push(identity);
             self.members_v4.push(known);
         }
         Ok(())
@@ -236,13 +254,17 @@ impl Layout {
             hot: Table::from_vec(Hot::of(&services, &self.pools))?,
             services: Table::from_vec(services)?,
             policies: Table::from_vec(policies)?,
-            cells: Table::from_vec(cells)?,
+            cells: Paged::new(cells),
+            explore: 0,
             pools: Table::from_vec(self.pools)?,
             groups: Table::from_vec(self.groups)?,
             records_a: Table::from_vec(self.records_a)?,
             records_aaaa: Table::from_vec(self.records_aaaa)?,
             weights_a: Table::from_vec(self.weights_a)?,
             weights_aaaa: Table::from_vec(self.weights_aaaa)?,
+            identities_a: Table::from_vec(self.identities_a)?,
+            identities_aaaa: Table::from_vec(self.identities_aaaa)?,
+            layout: self.layout,
         })
     }
 }

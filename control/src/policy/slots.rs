@@ -5,8 +5,10 @@
 //! snapshot that names it. Health changes become new values of whole words here.
 
 use crate::config::model::{AllDown, Check};
+use crate::health::Standing;
+use dataplane::link::{WordTarget, WordValue};
 use dataplane::tables::plans::GROUP_MAX;
-use dataplane::tables::words::SLOTS_MAX;
+use dataplane::tables::words::{Members, SLOTS_MAX};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -50,8 +52,8 @@ pub struct Slots {
     pools: HashMap<Arc<PoolKey>, Placed>,
     /// Bit by bit, which slots are taken.
     taken: Vec<u64>,
-    /// Current value of each word: (up, fallback).
-    words: Vec<(u64, u64)>,
+    /// Current value of each word.
+    words: Vec<Members>,
     /// Words that changed since [`Slots::take_changes`].
     changed: BTreeSet<u32>,
     /// Slots of each target, and which pools they are in.
@@ -66,17 +68,21 @@ pub fn group_mask(first: u32, len: usize) -> u64 {
 }
 
 impl Slots {
-    /// The first slot of each group of `pool`; takes new slots for a pool not yet known, whose members start as `up`
-    /// says.
+    /// The first slot of each group of `pool`; takes new slots for a pool not yet known, whose members stand as
+    /// `standing` says.
     ///
     /// # Errors
     /// [`SlotsFull`], and nothing is taken.
-    pub fn place(&mut self, pool: &PoolKey, up: impl Fn(&Target) -> bool) -> Result<Vec<u32>, SlotsFull> {
+    pub fn place(
+        &mut self,
+        pool: &PoolKey,
+        standing: impl Fn(&Target) -> Standing,
+    ) -> Result<Vec<u32>, SlotsFull> {
         if let Some(placed) = self.pools.get_mut(pool) {
             placed.unused_from = None;
             let firsts = placed.firsts.clone();
             // It may have been out of use for a while, and its members' health have changed since.
-            self.judge(pool, up);
+            self.judge(pool, standing);
             return Ok(firsts);
         }
         let firsts = self.find_rooms(pool)?;
@@ -92,7 +98,7 @@ impl Slots {
                 unused_from: None,
             },
         );
-        self.judge(pool, up);
+        self.judge(pool, standing);
         Ok(firsts)
     }
 
@@ -129,7 +135,7 @@ impl Slots {
         for word in 0..SLOTS_MAX / 64 {
             if word as usize == self.taken.len() {
                 self.taken.push(0);
-                self.words.push((0, 0));
+                self.words.push(Members::default());
             }
             let taken = self.taken[word as usize];
             if (taken.count_zeros() as usize) < len {
@@ -144,69 +150,70 @@ impl Slots {
         None
     }
 
-    /// Sets the bits of a pool from its members' health.
-    fn judge(&mut self, pool: &PoolKey, up: impl Fn(&Target) -> bool) {
+    /// Sets the bits of a pool from how its members stand.
+    fn judge(&mut self, pool: &PoolKey, standing: impl Fn(&Target) -> Standing) {
         let Some(placed) = self.pools.get_mut(pool) else {
             return;
         };
-        let groups: Vec<(u32, u64, u64)> = placed
-            .firsts
+        let standings: Vec<Vec<Standing>> = pool
+            .groups
             .iter()
-            .zip(&pool.groups)
-            .map(|(&first, group)| {
-                let bits = group
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, t)| up(t))
-                    .fold(0, |b, (i, _)| b | 1 << i);
-                (first / 64, group_mask(first, group.len()), bits << (first % 64))
-            })
+            .map(|g| g.iter().map(&standing).collect())
             .collect();
-        let any_up = groups.iter().any(|g| g.2 != 0);
-        if any_up {
-            placed.last_good = groups.iter().map(|&(word, _, bits)| (word, bits)).collect();
+        let up = |(&first, group): (&u32, &Vec<Standing>)| {
+            let up = group.iter().enumerate().filter(|(_, standing)| standing.up);
+            (
+                first / 64,
+                up.fold(0, |bits, (i, _)| bits | 1u64 << (first % 64 + i as u32)),
+            )
+        };
+        let groups: Vec<(u32, u64)> = placed.firsts.iter().zip(&standings).map(up).collect();
+        if groups.iter().any(|(_, up)| *up != 0) {
+            placed.last_good = groups;
         }
-        let last_good = placed.last_good.clone();
-        for (i, (word, mask, bits)) in groups.into_iter().enumerate() {
+        for (i, (&first, group)) in placed.firsts.iter().zip(&standings).enumerate() {
+            let mask = group_mask(first, group.len());
             let fallback = match pool.when_all_down {
                 AllDown::Open => mask,
                 AllDown::Closed | AllDown::Fixed(_) => 0,
                 // Nothing was ever up: what is best is not known, so all are given.
-                AllDown::LastGood => last_good.get(i).map_or(mask, |&(_, bits)| bits),
+                AllDown::LastGood => placed.last_good.get(i).map_or(mask, |&(_, bits)| bits),
             };
-            let value = &mut self.words[word as usize];
-            let new = (value.0 & !mask | bits, value.1 & !mask | fallback & mask);
+            let value = &mut self.words[first as usize / 64];
+            let mut new = *value;
+            for (i, standing) in group.iter().enumerate() {
+                new.set(first % 64 + i as u32, standing.up, standing.share);
+            }
+            new.fallback = new.fallback & !mask | fallback & mask;
             if *value != new {
                 *value = new;
-                self.changed.insert(word);
+                self.changed.insert(first / 64);
             }
         }
     }
 
-    /// Takes a change of a target's health: judges every pool that has it. Returns how many pools.
-    pub fn health_changed(&mut self, target: &Target, up: impl Fn(&Target) -> bool) -> usize {
+    /// Takes a change of how a target stands: judges every pool that has it. Returns how many pools.
+    pub fn standing_changed(&mut self, target: &Target, standing: impl Fn(&Target) -> Standing) -> usize {
         let pools: Vec<Arc<PoolKey>> = self.users.get(target).into_iter().flatten().cloned().collect();
         for pool in &pools {
-            self.judge(pool, &up);
+            self.judge(pool, &standing);
         }
         pools.len()
     }
 
-    /// The words that changed since last asked: (index, up, fallback).
-    pub fn take_changes(&mut self) -> Vec<(u32, u64, u64)> {
-        std::mem::take(&mut self.changed)
-            .into_iter()
-            .map(|word| (word, self.words[word as usize].0, self.words[word as usize].1))
-            .collect()
+    /// The words that changed since last asked.
+    pub fn take_changes(&mut self) -> Vec<(WordTarget, WordValue)> {
+        let changed = std::mem::take(&mut self.changed);
+        changed.into_iter().map(|word| self.word(word)).collect()
     }
 
-    /// Every word that was ever used, as it stands: (index, up, fallback).
-    pub fn words(&self) -> Vec<(u32, u64, u64)> {
-        self.words
-            .iter()
-            .enumerate()
-            .map(|(i, &(up, fallback))| (i as u32, up, fallback))
-            .collect()
+    /// Every word that was ever used, as it stands.
+    pub fn words(&self) -> Vec<(WordTarget, WordValue)> {
+        (0..self.words.len() as u32).map(|word| self.word(word)).collect()
+    }
+
+    fn word(&self, word: u32) -> (WordTarget, WordValue) {
+        (WordTarget::Members(word), self.words[word as usize].word())
     }
 
     /// Notes that from `generation` on only `used` pools are named, and frees the slots of pools that no snapshot
@@ -263,19 +270,42 @@ mod tests {
         }
     }
 
+    fn word(index: u32, up: u64, fallback: u64) -> (WordTarget, WordValue) {
+        (WordTarget::Members(index), Members::whole(up, fallback).word())
+    }
+
+    #[test]
+    fn shares_go_into_the_word() {
+        let mut slots = Slots::default();
+        let a = pool(&[&[1, 2], &[3]], AllDown::Closed);
+        let share = |share| Standing { up: true, share };
+        slots
+            .place(&a, |t| if *t == target(2) { share(4) } else { Standing::UP })
+            .unwrap();
+        let mut members = Members::whole(0b101, 0);
+        members.set(1, true, 4);
+        assert_eq!(slots.take_changes(), [(WordTarget::Members(0), members.word())]);
+        slots.standing_changed(
+            &target(2),
+            |t| if *t == target(2) { share(0) } else { Standing::UP },
+        );
+        members.set(1, true, 0);
+        assert_eq!(slots.take_changes(), [(WordTarget::Members(0), members.word())]);
+    }
+
     #[test]
     fn equal_pools_share_slots_and_others_do_not() {
         let mut slots = Slots::default();
         let a = pool(&[&[1, 2], &[3]], AllDown::Open);
-        assert_eq!(slots.place(&a, |_| true).unwrap(), [0, 2]);
-        assert_eq!(slots.place(&a, |_| true).unwrap(), [0, 2]);
+        assert_eq!(slots.place(&a, |_| Standing::UP).unwrap(), [0, 2]);
+        assert_eq!(slots.place(&a, |_| Standing::UP).unwrap(), [0, 2]);
         assert_eq!(
             slots
-                .place(&pool(&[&[1, 2], &[3]], AllDown::Closed), |_| true)
+                .place(&pool(&[&[1, 2], &[3]], AllDown::Closed), |_| Standing::UP)
                 .unwrap(),
             [3, 5]
         );
-        assert_eq!(slots.take_changes(), [(0, 0b111_111, 0b000_111)]);
+        assert_eq!(slots.take_changes(), [word(0, 0b111_111, 0b000_111)]);
     }
 
     #[test]
@@ -284,7 +314,7 @@ mod tests {
         let forty: Vec<u8> = (0..40).collect();
         assert_eq!(
             slots
-                .place(&pool(&[&forty, &forty], AllDown::Open), |_| true)
+                .place(&pool(&[&forty, &forty], AllDown::Open), |_| Standing::UP)
                 .unwrap(),
             [0, 64]
         );
@@ -294,28 +324,39 @@ mod tests {
     fn last_good_is_what_was_up_last() {
         let mut slots = Slots::default();
         let a = pool(&[&[1, 2, 3]], AllDown::LastGood);
-        slots.place(&a, |_| false).unwrap();
+        slots.place(&a, |_| Standing::DOWN).unwrap();
         // Nothing was ever seen up: all are given.
-        assert_eq!(slots.take_changes(), [(0, 0, 0b111)]);
-        slots.health_changed(&target(2), |t| *t == target(2));
-        assert_eq!(slots.take_changes(), [(0, 0b010, 0b010)]);
-        slots.health_changed(&target(2), |_| false);
-        assert_eq!(slots.take_changes(), [(0, 0, 0b010)]);
+        assert_eq!(slots.take_changes(), [word(0, 0, 0b111)]);
+        slots.standing_changed(&target(2), |t| {
+            if *t == target(2) {
+                Standing::UP
+            } else {
+                Standing::DOWN
+            }
+        });
+        assert_eq!(slots.take_changes(), [word(0, 0b010, 0b010)]);
+        slots.standing_changed(&target(2), |_| Standing::DOWN);
+        assert_eq!(slots.take_changes(), [word(0, 0, 0b010)]);
     }
 
     #[test]
     fn a_slot_is_reused_only_when_no_snapshot_names_it() {
         let mut slots = Slots::default();
         let (a, b) = (pool(&[&[1]], AllDown::Open), pool(&[&[2]], AllDown::Open));
-        slots.place(&a, |_| true).unwrap();
+        slots.place(&a, |_| Standing::UP).unwrap();
         // Generation 2 no longer names it, but a worker still has generation 1.
         slots.retain(2, &HashSet::from([b.clone()]), 1);
-        assert_eq!(slots.place(&b, |_| true).unwrap(), [1]);
+        assert_eq!(slots.place(&b, |_| Standing::UP).unwrap(), [1]);
         slots.retain(3, &HashSet::from([b]), 2);
-        assert_eq!(slots.place(&pool(&[&[3]], AllDown::Open), |_| true).unwrap(), [0]);
+        assert_eq!(
+            slots
+                .place(&pool(&[&[3]], AllDown::Open), |_| Standing::UP)
+                .unwrap(),
+            [0]
+        );
         // A target that is gone changes nothing any more.
         slots.take_changes();
-        assert_eq!(slots.health_changed(&target(1), |_| false), 0);
+        assert_eq!(slots.standing_changed(&target(1), |_| Standing::DOWN), 0);
         assert_eq!(slots.take_changes(), []);
     }
 }

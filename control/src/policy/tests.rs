@@ -5,7 +5,6 @@
 use super::*;
 use crate::config::model::*;
 use dataplane::counters::Counter;
-use dataplane::link::WordTarget;
 use dataplane::stages::dns_answer::{Client, Engine, Event, Located, Outcome, Silent, Trace, Transport};
 use dataplane::tables::Snapshot;
 use domain::base::iana::{Rcode, Rtype};
@@ -192,12 +191,19 @@ impl Lab {
 
     pub(super) fn with_health(config: Config, up: impl Fn(&Target) -> bool) -> Self {
         let mut compiler = Compiler::default();
-        let compiled = compiler.compile(Arc::new(config), Vec::new(), up, 0).unwrap();
+        let compiled = compiler
+            .compile(
+                Arc::new(config),
+                Vec::new(),
+                |target| if up(target) { Standing::UP } else { Standing::DOWN },
+                0,
+            )
+            .unwrap();
         let [mut engine, mut twin, mut tcp] = [7; 3].map(Engine::new);
-        for (index, up, fallback) in compiler.slots.lock().unwrap().take_changes() {
+        for (target, value) in compiler.slots.lock().unwrap().take_changes() {
             for engine in [&mut engine, &mut twin, &mut tcp] {
                 let words = &mut engine.chooser.words;
-                words.set(WordTarget::Members(index), [up, fallback]);
+                words.set(target, value);
             }
         }
         Self {

@@ -7,7 +7,7 @@ use crate::admin::api::{ClientSource, ExplainRequest, Explanation, Step};
 use crate::config::model::{AllDown, Metric, Spread};
 use crate::policy::chain::{self, ClientClass, Facts};
 use crate::policy::{self, Index, PolicyKey, Which};
-use dataplane::link::WordTarget;
+use dataplane::link::{WordTarget, WordValue};
 use dataplane::stages::dns_answer::{Client, Engine, Event, Located, Outcome, Transport};
 use dataplane::tables::{NONE, Snapshot, Words};
 use dataplane::wire::dns;
@@ -28,7 +28,7 @@ const BUFFER: usize = 4096;
 pub(super) fn explain(
     snapshot: &Snapshot,
     index: &Index,
-    words: &[(u32, u64, u64)],
+    words: &[(WordTarget, WordValue)],
     request: &ExplainRequest,
 ) -> Result<Explanation, String> {
     let name: Name<Vec<u8>> =
@@ -43,8 +43,8 @@ pub(super) fn explain(
         IpAddr::V6(a) => Client::V6(a.octets()),
     };
     let mut engine = Engine::new(0);
-    for &(at, up, fallback) in words {
-        engine.chooser.words.set(WordTarget::Members(at), [up, fallback]);
+    for &(target, value) in words {
+        engine.chooser.words.set(target, value);
     }
     let mut located = Located::default();
     let mut events: Vec<Event> = Vec::new();
@@ -105,6 +105,7 @@ impl Story<'_> {
                 policy,
                 class,
                 subnet,
+                ..
             } => Some((*service, *policy, *class, *subnet)),
             _ => None,
         });
@@ -243,7 +244,10 @@ impl Story<'_> {
                 let up = if any_health {
                     u64::MAX
                 } else {
-                    self.words.up(group.word).unwrap_or(0)
+                    {
+                        let members = self.words.members(group.word);
+                        members.up | members.last_resort()
+                    }
                 };
                 (up & group.mask) >> group.mask.trailing_zeros()
             })

@@ -7,7 +7,7 @@ use super::ports;
 use crate::admin::api::ReloadReport;
 use crate::config::model::{Config, CookieMode};
 use crate::config::{self};
-use crate::health::{self, Prober, State, TargetKey, Transition};
+use crate::health::{self, Prober, Standing, State, TargetKey, Transition};
 use crate::policy::slots::{Slots, Target};
 use crate::policy::{Compiled, Compiler, Index};
 use crate::publish::Publisher;
@@ -18,7 +18,7 @@ use dataplane::clock::clock_word;
 use dataplane::counters::Published;
 use dataplane::io::WINDOW;
 use dataplane::io::dpdk::Port;
-use dataplane::link::WordTarget;
+use dataplane::link::{WordTarget, WordValue};
 use dataplane::stages::neighbour::announce;
 use dataplane::tables::Snapshot;
 use std::collections::HashSet;
@@ -106,20 +106,24 @@ impl Live {
         lock(&self.current)
     }
 
-    /// All health words as they stand: (index, up, fallback).
-    pub(super) fn words(&self) -> Vec<(u32, u64, u64)> {
+    /// All words as they stand.
+    pub(super) fn words(&self) -> Vec<(WordTarget, WordValue)> {
         lock(&self.slots).words()
     }
 
-    fn is_up(&self, target: &Target) -> bool {
-        let Some(check) = &target.check else { return true };
+    /// How a target stands: what checks say of it.
+    fn standing(&self, target: &Target) -> Standing {
+        let Some(check) = &target.check else {
+            return Standing::UP;
+        };
         let key = TargetKey {
             address: target.address,
             check: check.clone(),
         };
-        self.prober
-            .get(&key)
-            .is_some_and(|status| status.state == State::Up)
+        match self.prober.get(&key) {
+            Some(status) if status.state == State::Up => Standing::UP,
+            _ => Standing::DOWN,
+        }
     }
 
     /// Compiles and publishes `config`; words first, so that a new member's state is known with its first plan.
@@ -128,7 +132,7 @@ impl Live {
         let views = ports::views(&config, &self.macs)?;
         let oldest = self.publisher.oldest_generation();
         let Compiled { snapshot, index } = tokio::task::block_in_place(|| {
-            compiler.compile(config, views, |target| self.is_up(target), oldest)
+            compiler.compile(config, views, |target| self.standing(target), oldest)
         })?;
         let generation = snapshot.generation;
         let snapshot = Arc::new(snapshot);
@@ -154,10 +158,7 @@ impl Live {
         if changes.is_empty() {
             return Ok(());
         }
-        let words = changes
-            .into_iter()
-            .map(|(index, up, fallback)| (WordTarget::Members(index), [up, fallback]));
-        Ok(self.publisher.set_words(words.collect())?)
+        Ok(self.publisher.set_words(changes)?)
     }
 
     /// Tells the workers what time it is.
@@ -205,7 +206,7 @@ impl Live {
             address: target.address,
             check: Some(target.check.clone()),
         };
-        let pools = lock(&self.slots).health_changed(&slot_target, |target| self.is_up(target));
+        let pools = lock(&self.slots).standing_changed(&slot_target, |target| self.standing(target));
         if let Err(error) = self.send_words() {
             tracing::error!(%error, "a change of health does not reach the workers");
         }

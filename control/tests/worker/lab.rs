@@ -2,6 +2,7 @@
 
 use crate::frames::{OUR_MAC, SERVICE_V4, SERVICE_V6};
 use control::config::model::*;
+use control::health::Standing;
 use control::policy::Compiler;
 use dataplane::arch::{TickRate, Ticks};
 use dataplane::clock::clock_word;
@@ -231,13 +232,16 @@ impl Lab {
         let views = self.wires.iter().map(|_| port_view()).collect();
         let compiled = self
             .compiler
-            .compile(Arc::new(config), views, |_| self.up, 0)
+            .compile(
+                Arc::new(config),
+                views,
+                |_| if self.up { Standing::UP } else { Standing::DOWN },
+                0,
+            )
             .unwrap();
         let changes = self.compiler.slots.lock().unwrap().take_changes();
-        for (index, up, fallback) in changes {
-            self.control
-                .delivery
-                .set_word(WordTarget::Members(index), [up, fallback], Ticks(self.now));
+        for (target, value) in changes {
+            self.control.delivery.set_word(target, value, Ticks(self.now));
         }
         Arc::new(compiled.snapshot)
     }

@@ -8,6 +8,7 @@ use dataplane::arch::Ticks;
 use dataplane::counters::Counter;
 use dataplane::io::Shape;
 use dataplane::link::WordTarget;
+use dataplane::tables::words::site_word;
 use domain::base::iana::Rtype;
 
 /// One frame of each kind, for each number of tags and each family.
@@ -63,9 +64,11 @@ fn the_worker_never_calls_the_allocator() {
     for round in 0..6u64 {
         let mut next = (*snapshots[round as usize % 2]).clone();
         next.generation = 100 + round;
-        lab.control
-            .delivery
-            .set_word(WordTarget::Sites(0), [!(round & 1), 0], Ticks(round));
+        lab.control.delivery.set_word(
+            WordTarget::Site(0),
+            site_word(256 - round as u16 % 2),
+            Ticks(round),
+        );
         lab.send(std::sync::Arc::new(next));
         lab.control.injections.send(0, b"injected").unwrap();
         for chunk in kinds.chunks(40) {

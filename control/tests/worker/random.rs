@@ -10,6 +10,7 @@ use dataplane::counters::Counter;
 use dataplane::io::Shape;
 use dataplane::io::memory::MemoryConfig;
 use dataplane::link::{DeliverySlots, LinkSlots, WordTarget};
+use dataplane::tables::words::site_word;
 use proptest::prelude::*;
 use std::sync::{Arc, LazyLock};
 
@@ -119,11 +120,13 @@ proptest! {
                     lab.control.delivery.pump(drop);
                 }
                 Step::Word(0, bits) => {
-                    lab.control.delivery.set_word(WordTarget::Sites(0), [bits, 0], Ticks(generation));
+                    lab.control.delivery.set_word(WordTarget::Site(0), site_word(bits as u16 % 257), Ticks(generation));
                 }
                 Step::Word(at, bits) => {
                     let target = WordTarget::Members(at - 1);
-                    lab.control.delivery.set_word(target, [bits, bits >> 3], Ticks(generation));
+                    // Any shares, also of members that are down.
+                    let value = [bits, bits >> 3, bits ^ bits >> 1, bits >> 7, !bits, bits << 2];
+                    lab.control.delivery.set_word(target, value, Ticks(generation));
                 }
                 Step::Inject(port, len) => {
                     injected += u64::from(lab.control.injections.send(port, &vec![0xee; len.max(1)]).is_ok());

@@ -142,7 +142,7 @@ fn delivery_model(preemptions: usize, slots: DeliverySlots, snapshots: u64, turn
         });
         for generation in 1..=snapshots {
             if generation <= 2 {
-                deliverer.set_word(MEMBER, [generation, generation], Ticks(generation));
+                deliverer.set_word(MEMBER, [generation; 6], Ticks(generation));
             }
             publish(&mut deliverer, generation, &strays);
             deliverer.pump(drop);
@@ -250,7 +250,7 @@ fn the_model_reaches_the_states_that_matter() {
             (adopter, held_back)
         });
         for generation in 1..=4 {
-            deliverer.set_word(MEMBER, [generation, generation], Ticks(0));
+            deliverer.set_word(MEMBER, [generation; 6], Ticks(0));
             publish(&mut deliverer, generation, &strays);
             // A snapshot that is superseded at once leaves the worker time for the others.
             deliverer.pump(drop);

@@ -24,14 +24,14 @@ use std::collections::{HashMap, VecDeque, hash_map::Entry};
 pub enum WordTarget {
     /// 64 member slots, from `64 * index` on.
     Members(u32),
-    /// 64 sites, from `64 * index` on.
-    Sites(u32),
+    /// The site of that index.
+    Site(u32),
     /// What time it is, as `clock::clock_word` writes it.
     Clock,
 }
 
-/// The value of a word: two machine words of bits, whose meaning `tables::words` gives.
-pub type WordValue = [u64; 2];
+/// The value of a word: machine words of bits, whose meaning `tables::words` gives.
+pub type WordValue = [u64; 6];
 
 /// A small change that must not wait for a snapshot: the whole new value of one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

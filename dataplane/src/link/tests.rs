@@ -67,15 +67,19 @@ fn drop_probe_notices_a_drop_on_the_worker() {
 }
 
 const MEMBER: WordTarget = WordTarget::Members(7);
-const SITE: WordTarget = WordTarget::Sites(7);
+const SITE: WordTarget = WordTarget::Site(7);
 
 /// A word value that carries one small number in both halves, and back.
 fn wide(value: u8) -> WordValue {
-    [value as u64, !(value as u64)]
+    [value as u64, !(value as u64), 0, 0, 0, value as u64]
 }
 
 fn small(value: WordValue) -> u8 {
-    assert_eq!(value[1], !value[0], "both halves are of one word");
+    assert_eq!(
+        (value[1], value[5]),
+        (!value[0], value[0]),
+        "all parts are of one word"
+    );
     value[0] as u8
 }
 
@@ -342,7 +346,7 @@ enum Step {
 fn any_step() -> impl Strategy<Value = Step> {
     let target = prop_oneof![
         (0..3_u32).prop_map(WordTarget::Members),
-        (0..2_u32).prop_map(WordTarget::Sites)
+        (0..2_u32).prop_map(WordTarget::Site)
     ];
     prop_oneof![
         2 => Just(Step::Publish),

@@ -16,6 +16,7 @@ pub mod answers;
 pub mod classes;
 mod key;
 pub mod names;
+pub mod paged;
 pub mod plans;
 pub mod prefixes;
 pub mod words;

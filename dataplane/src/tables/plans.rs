@@ -6,6 +6,7 @@
 //! metrics, services, sites or prefixes.
 
 use super::NONE;
+use super::paged::Paged;
 use crate::arch;
 use crate::mmap::Table;
 use crate::wire::dns::rtype;
@@ -29,7 +30,13 @@ pub struct Cell {
 }
 
 zeroable!(Cell { order, ends });
-zeroable!(Policy { cells, flags });
+zeroable!(Policy {
+    cells,
+    flags,
+    window,
+    hashed_v4,
+    hashed_v6
+});
 zeroable!(Group {
     mask,
     first,
@@ -107,10 +114,16 @@ impl Cell {
 /// A policy: an interned chain with its site list and parameters.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Policy {
-    /// Index of its first cell; its cells are one per class.
+    /// Index of its first cell; its cells are one per class, or two with [`Policy::EXPLORES`].
     pub cells: u32,
-    /// [`Policy::BY_CLASS`] and [`Policy::BY_SOURCE`].
+    /// [`Policy::BY_CLASS`], [`Policy::BY_SOURCE`] and [`Policy::EXPLORES`].
     pub flags: u32,
+    /// Over which time selections are counted, for pools with [`Pool::LEAST_SELECTED`], seconds.
+    pub window: u16,
+    /// For pools with [`Pool::HASHED`]: bits of the client's address that choose, IPv4.
+    pub hashed_v4: u8,
+    /// The same for IPv6.
+    pub hashed_v6: u8,
 }
 
 impl Policy {
@@ -118,17 +131,25 @@ impl Policy {
     pub const BY_CLASS: u32 = 1;
     /// The client is whoever sent the query, whatever its client subnet says.
     pub const BY_SOURCE: u32 = 2;
+    /// With [`Policy::BY_CLASS`]: each class has a second cell behind its first, which some queries take, so that sites of
+    /// which nothing is known get clients.
+    pub const EXPLORES: u32 = 4;
     /// In a place: cells differ by class.
     pub const PLACE_BY_CLASS: u32 = 1 << 31;
     /// In a place: [`Policy::BY_SOURCE`].
     pub const PLACE_BY_SOURCE: u32 = 1 << 30;
+    /// In a place: [`Policy::EXPLORES`].
+    pub const PLACE_EXPLORES: u32 = 1 << 29;
     /// Cells of all policies that can have a place.
-    pub const CELLS_MAX: u32 = Self::PLACE_BY_SOURCE;
+    pub const CELLS_MAX: u32 = Self::PLACE_EXPLORES;
 
-    /// Where its cells are, in one word: the index of the first, and the two bits `PLACE_`.
+    /// Where its cells are, in one word: the index of the first, and the bits `PLACE_`.
     pub const fn place(self) -> u32 {
-        const { assert!(Self::BY_CLASS == 1 && Self::BY_SOURCE == 2) };
-        self.cells | (self.flags & Self::BY_CLASS) << 31 | (self.flags & Self::BY_SOURCE) << 29
+        const { assert!(Self::BY_CLASS == 1 && Self::BY_SOURCE == 2 && Self::EXPLORES == 4) };
+        self.cells
+            | (self.flags & Self::BY_CLASS) << 31
+            | (self.flags & Self::BY_SOURCE) << 29
+            | (self.flags & Self::EXPLORES) << 27
     }
 }
 
@@ -142,7 +163,7 @@ pub struct Group {
     pub first: u32,
     /// Index of the health word; a group never straddles words.
     pub word: u16,
-    /// Site, as in `Word::Sites`.
+    /// Its site word.
     pub site: u16,
 }
 
@@ -169,7 +190,7 @@ pub struct Pool {
     pub weight_max: u16,
     /// Addresses in an answer, 1 to [`ANSWERS_MAX`].
     pub answers: u8,
-    /// [`Pool::WEIGHTED`] and [`Pool::ONE_WORD`].
+    /// [`Pool::WEIGHTED`] and those behind it.
     pub flags: u8,
 }
 
@@ -178,6 +199,12 @@ impl Pool {
     pub const WEIGHTED: u8 = 1;
     /// All members are in one health word, in the order of their records: the usual case.
     pub const ONE_WORD: u8 = 2;
+    /// The client's address chooses, by rendezvous hashing in proportion to the weights.
+    pub const HASHED: u8 = 4;
+    /// The members that were drawn the fewest times for their weight come first.
+    pub const LEAST_SELECTED: u8 = 8;
+    /// Either of both.
+    pub const BY_CLIENT_OR_COUNT: u8 = Self::HASHED | Self::LEAST_SELECTED;
 }
 
 impl Pool {
@@ -278,7 +305,9 @@ pub struct Plans {
     /// Policies.
     pub policies: Table<Policy>,
     /// Cells of all policies, one after the other.
-    pub cells: Table<Cell>,
+    pub cells: Paged<Cell>,
+    /// How many of 65,536 queries take the second cell of a policy that explores.
+    pub explore: u16,
     /// Pools of both families.
     pub pools: Table<Pool>,
     /// Groups of all pools.
@@ -291,9 +320,42 @@ pub struct Plans {
     pub weights_a: Table<u16>,
     /// Weights of IPv6 members.
     pub weights_aaaa: Table<u16>,
+    /// What IPv4 members are hashed by: the same on every appliance, whatever the order.
+    pub identities_a: Table<u64>,
+    /// What IPv6 members are hashed by.
+    pub identities_aaaa: Table<u64>,
+    /// Rises with each layout of the members: their indices mean others then.
+    pub layout: u32,
+}
+
+/// What members of one family are drawn by.
+#[derive(Clone, Copy, Debug)]
+pub struct Family<'a> {
+    /// IPv6.
+    pub v6: bool,
+    /// Weights.
+    pub weights: &'a Table<u16>,
+    /// What they are hashed by.
+    pub identities: &'a Table<u64>,
 }
 
 impl Plans {
+    /// What members are drawn by.
+    pub fn family(&self, v6: bool) -> Family<'_> {
+        match v6 {
+            true => Family {
+                v6,
+                weights: &self.weights_aaaa,
+                identities: &self.identities_aaaa,
+            },
+            false => Family {
+                v6,
+                weights: &self.weights_a,
+                identities: &self.identities_a,
+            },
+        }
+    }
+
     /// A service.
     #[inline(always)]
     pub fn service(&self, index: u32) -> Option<&Service> {
@@ -315,7 +377,7 @@ impl Plans {
     /// Asks for the cache line of a cell.
     #[inline(always)]
     pub fn prefetch_cell(&self, index: u32) {
-        arch::prefetch_entry(&self.cells, index as usize);
+        self.cells.prefetch(index as usize);
     }
 
     /// Asks for the cache line that an answer of a service reads first.

@@ -30,7 +30,7 @@ pub(crate) fn bench(table: &mut Table, quick: bool) -> Result<()> {
     let changes = if quick { CHANGES / 2 } else { CHANGES };
     for change in 0..changes {
         // A word that no pool uses: what is answered stays the same.
-        publisher.set_words(vec![(WordTarget::Members(1_000), [change, 0])])?;
+        publisher.set_words(vec![(WordTarget::Members(1_000), [change, 0, 0, 0, 0, 0])])?;
         std::thread::sleep(PAUSE);
     }
     let delays = publisher.delays();

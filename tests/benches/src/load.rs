@@ -4,6 +4,7 @@
 use crate::table::{Gate, Row, Spread, Table};
 use anyhow::{Context, Result};
 use control::config;
+use control::health::Standing;
 use control::policy::Compiler;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -119,7 +120,7 @@ fn load(folder: &Path) -> Result<[f64; 2]> {
         config::load_with_warnings(&folder.join("w.toml")).map_err(|found| anyhow::anyhow!("{found}"))?;
     let read = cpu_time()? - start;
     let compiled = Compiler::default()
-        .compile(Arc::new(config), vec![], |_| true, 0)
+        .compile(Arc::new(config), vec![], |_| Standing::UP, 0)
         .context("compiling")?;
     let all = cpu_time()? - start;
     drop(compiled);

@@ -6,13 +6,14 @@
 use crate::queries::Kind;
 use anyhow::{Context, Result, bail};
 use control::config::{self, model::Config};
+use control::health::Standing;
 use control::policy::{Compiled, Compiler};
 use dataplane::arch::{TickRate, Ticks};
 use dataplane::clock::clock_word;
 use dataplane::counters::Published;
 use dataplane::io::QueuePair;
 use dataplane::io::memory::{MemoryConfig, MemoryPort};
-use dataplane::link::{ControlLink, LinkSlots, StopFlag, WordTarget, connect};
+use dataplane::link::{ControlLink, LinkSlots, StopFlag, WordTarget, WordValue, connect};
 use dataplane::stages::classify::PortView;
 use dataplane::tables::Snapshot;
 use dataplane::tables::addresses::{AddressKind, Addresses};
@@ -193,12 +194,12 @@ impl World {
         let view = PortView::new(mac, Addresses::new([address], fastrand::u64(..))?, true);
         let Compiled { snapshot, .. } =
             self.compiler
-                .compile(self.config.clone(), vec![view], |_| true, 0)?;
+                .compile(self.config.clone(), vec![view], |_| Standing::UP, 0)?;
         Ok(snapshot)
     }
 
     /// The health words that changed since the last call.
-    pub(crate) fn words(&mut self) -> Result<Vec<(u32, u64, u64)>> {
+    pub(crate) fn words(&mut self) -> Result<Vec<(WordTarget, WordValue)>> {
         let mut slots = self
             .compiler
             .slots
@@ -241,9 +242,8 @@ impl World {
             },
         );
         let now = Ticks::now();
-        for (index, up, fallback) in self.words()? {
-            link.delivery
-                .set_word(WordTarget::Members(index), [up, fallback], now);
+        for (target, value) in self.words()? {
+            link.delivery.set_word(target, value, now);
         }
         link.delivery.set_word(
             WordTarget::Clock,

@@ -1,8 +1,8 @@
 //! Generated and chosen zones through compiler and engine, compared with the plain reading.
 
 use super::{APEXES, CNAMES_MAX, Data, Reply, World, lines, soa};
+use control::health::Standing;
 use control::policy::Compiler;
-use dataplane::link::WordTarget;
 use dataplane::stages::dns_answer::{Client, Engine, Located, Outcome, Silent, Transport};
 use domain::base::Message;
 use domain::base::iana::{Rcode, Rtype};
@@ -20,14 +20,11 @@ impl Asked {
     fn new(world: &World) -> Self {
         let mut compiler = Compiler::default();
         let compiled = compiler
-            .compile(Arc::new(world.config()), Vec::new(), |_| true, 0)
+            .compile(Arc::new(world.config()), Vec::new(), |_| Standing::UP, 0)
             .unwrap();
         let mut engine = Engine::new(7);
-        for (index, up, fallback) in compiler.slots.lock().unwrap().take_changes() {
-            engine
-                .chooser
-                .words
-                .set(WordTarget::Members(index), [up, fallback]);
+        for (target, value) in compiler.slots.lock().unwrap().take_changes() {
+            engine.chooser.words.set(target, value);
         }
         Self {
             snapshot: compiled.snapshot,

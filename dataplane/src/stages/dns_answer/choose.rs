@@ -1,26 +1,44 @@
 //! Chooses members of a pool for one query: the first tier with a live member, then a draw.
 //!
-//! Owns what a worker keeps for it: the health words, the round-robin positions, the random state.
+//! Owns what a worker keeps for it: the words, the round-robin positions, the random state, the counts of selections.
+//! Draws among a tier's candidates have a file each.
+
+mod by_client;
+mod draw;
+mod selections;
+#[cfg(test)]
+mod tests;
 
 use super::trace::{Event, Silent, Trace};
 use crate::mmap::Table;
-use crate::tables::plans::{ANSWERS_MAX, Cell, Group, Plans, Pool, RANKED_MAX};
+use crate::tables::plans::{ANSWERS_MAX, Cell, Family, Group, Plans, Pool, RANKED_MAX};
+use crate::tables::words::SITE_WHOLE;
 use crate::tables::{NONE, Words};
-
-/// Round-robin positions kept: one for each pool and tier, by a hash. Two that share one skew each other's turns
-/// a little, so there are many.
-const ROTORS: usize = 1 << 14;
-/// Draws by rejection before the exact linear draw.
-const REJECTIONS_MAX: usize = 8;
+use by_client::by_client;
+pub(super) use by_client::client_hash;
+use draw::Draw;
+use selections::{Selections, least_selected};
 
 /// A worker's state of choice.
 #[derive(Debug)]
 pub struct Chooser {
-    /// Health as this worker knows it.
+    /// Health and shares as this worker knows them.
     pub words: Words,
     draw: Draw,
+    selections: Selections,
     /// Candidates of the query at work: kept here, so that they need no clearing for each query.
     candidates: [Candidates; RANKED_MAX],
+}
+
+/// What a choice depends on beside the tables and the words.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asker {
+    /// What the client's address hashes to, for pools that are [`Pool::HASHED`].
+    pub(super) hash: u64,
+    /// Unix time modulo 2^32, seconds.
+    pub(super) seconds: u32,
+    /// Over which time selections are counted, seconds.
+    pub(super) window: u16,
 }
 
 /// Members that were chosen: indices into the records of their family.
@@ -37,6 +55,7 @@ pub(super) struct Chosen {
 struct Candidates {
     mask: u64,
     base: u32,
+    word: u16,
 }
 
 impl Candidates {
@@ -75,11 +94,28 @@ impl Chosen {
     }
 }
 
-/// How members are drawn among candidates: positions and random state.
-#[derive(Debug)]
-struct Draw {
-    rotors: Box<[u32; ROTORS]>,
-    random: u64,
+/// Which members a draw goes among, and why they are not those of the first choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    /// Members that are up, as often as their shares and those of their sites say.
+    Shared,
+    /// Members that are up: shares left none.
+    Up,
+    /// Members that are up and have no share.
+    LastResort,
+    /// Those of the all-down rule.
+    AllDown,
+}
+
+impl Round {
+    const ALL: [Self; 4] = [Self::Shared, Self::Up, Self::LastResort, Self::AllDown];
+
+    fn tell<T: Trace>(self, trace: &mut T) {
+        match self {
+            Round::Shared | Round::AllDown => {}
+            Round::Up | Round::LastResort => trace.event(Event::SharesIgnored),
+        }
+    }
 }
 
 impl Chooser {
@@ -88,6 +124,7 @@ impl Chooser {
         Self {
             words: Words::default(),
             draw: Draw::new(seed),
+            selections: Selections::default(),
             candidates: [Candidates::default(); RANKED_MAX],
         }
     }
@@ -99,15 +136,45 @@ impl Chooser {
         plans: &Plans,
         pool: &Pool,
         cell: &Cell,
-        weights: &Table<u16>,
+        family: Family<'_>,
+        asker: &Asker,
         trace: &mut T,
     ) -> Chosen {
         let mut chosen = Chosen::none();
         let groups = plans.groups(pool);
-        if pool.flags & Pool::ONE_WORD != 0 {
-            self.in_one_word(pool, groups, cell, weights, trace, &mut chosen);
+        let tier = match pool.flags & Pool::ONE_WORD {
+            0 => self.tier(groups, cell, trace),
+            _ => self.tier_in_word(pool, groups, cell, trace),
+        };
+        chosen.all_down = tier.round == Round::AllDown;
+        let rotor = Draw::rotor(pool, tier.site);
+        if pool.flags & Pool::ONE_WORD != 0 && pool.flags & Pool::BY_CLIENT_OR_COUNT == 0 {
+            let mut drawn = Drawn::default();
+            chosen.count = self.draw_any(pool, tier.mask, rotor, family.weights, &mut drawn) as usize;
+            chosen.members = drawn.members;
         } else {
-            self.in_words(pool, groups, cell, weights, trace, &mut chosen);
+            if pool.flags & Pool::ONE_WORD != 0
+                && let Some(one) = self.candidates.first_mut()
+            {
+                *one = Candidates {
+                    mask: tier.mask,
+                    base: pool.base,
+                    word: pool.word,
+                };
+            }
+            let candidates = self.candidates.get_mut(..tier.groups).unwrap_or(&mut []);
+            let draw = &mut self.draw;
+            if pool.flags & Pool::HASHED != 0 {
+                by_client(candidates, pool, family, asker, &mut chosen);
+            } else if pool.flags & Pool::LEAST_SELECTED != 0 {
+                let start = draw.turn(rotor, tier.total);
+                let counts = self.selections.counts(plans.layout, family.v6, &mut self.words);
+                least_selected(candidates, start, pool, family, asker, counts, &mut chosen);
+            } else if pool.flags & Pool::WEIGHTED != 0 {
+                draw.by_weight(candidates, tier.total, pool, family.weights, &mut chosen);
+            } else {
+                draw.in_turn(candidates, tier.total, rotor, pool.answers, &mut chosen);
+            }
         }
         for &member in chosen.members.iter().take(chosen.count) {
             trace.event(Event::Drawn { member });
@@ -115,41 +182,56 @@ impl Chooser {
         chosen
     }
 
-    /// The usual pool: candidates are the bits of one word.
-    #[allow(clippy::too_many_arguments, reason = "one call site")]
-    fn in_one_word<T: Trace>(
-        &mut self,
-        pool: &Pool,
-        groups: &[Group],
-        cell: &Cell,
-        weights: &Table<u16>,
-        trace: &mut T,
-        chosen: &mut Chosen,
-    ) {
-        let words = &self.words;
-        let up = words.up(pool.word).unwrap_or(0);
-        let (mut mask, mut site) =
-            first_tier_in_word(cell, groups, up & pool.mask, trace, |g| words.site(g.site));
-        if mask == 0 {
-            chosen.all_down = true;
-            trace.event(Event::AllDown);
-            let fallback = words.fallback(pool.word) & pool.mask;
-            (mask, site) = first_tier_in_word(cell, groups, fallback, trace, |_| true);
+    /// The tier to draw from, of a pool whose members are the bits of one word.
+    #[inline]
+    fn tier_in_word<T: Trace>(&mut self, pool: &Pool, groups: &[Group], cell: &Cell, trace: &mut T) -> Tier {
+        let (words, draw) = (&self.words, &mut self.draw);
+        let of_word = words.members(pool.word);
+        let shared = of_word.partial() & pool.mask != 0;
+        let mut tier = Tier::default();
+        for round in Round::ALL {
+            let bits = match round {
+                Round::Shared if shared => of_word.draw(|| draw.random()),
+                Round::Shared => of_word.up,
+                // The first round was this one.
+                Round::Up if !shared && !words.sites_shed() => continue,
+                Round::Up => of_word.up,
+                Round::LastResort => of_word.last_resort(),
+                Round::AllDown => of_word.fallback,
+            };
+            let bits = bits & pool.mask;
+            match round {
+                Round::Shared if T::LISTENS => {}
+                Round::AllDown => trace.event(Event::AllDown),
+                _ if bits == 0 => continue,
+                _ => {}
+            }
+            (tier.mask, tier.site) = match round {
+                Round::Shared if words.sites_shed() => first_tier_in_word(cell, groups, bits, trace, |g| {
+                    let share = words.site(g.site);
+                    share == SITE_WHOLE || draw.random() as u16 % SITE_WHOLE < share
+                }),
+                _ => first_tier_in_word(cell, groups, bits, trace, |_| true),
+            };
+            tier.round = round;
+            if tier.mask != 0 {
+                tier.round.tell(trace);
+                break;
+            }
         }
-        let mut drawn = Drawn::default();
-        let rotor = Draw::rotor(pool, site);
-        chosen.count = self.draw_any(pool, mask, rotor, weights, &mut drawn) as usize;
-        chosen.members = drawn.members;
+        tier.groups = usize::from(tier.mask != 0);
+        tier.total = tier.mask.count_ones();
+        tier
     }
 
     /// Draws of a pool in one word whose tier is all its sites, when the next members in turn stand one after the
     /// other: that is so when all are up, but for the last of a round. Gives how many, and the first of them.
     #[inline(always)]
     pub(super) fn next_run(&mut self, pool: &Pool, cell: &Cell, drawn: &mut u32) -> Option<u8> {
-        if pool.flags != Pool::ONE_WORD || self.words.sites_out() || !cell.is_one_tier_of(pool) {
+        if pool.flags != Pool::ONE_WORD || self.words.sites_shed() || !cell.is_one_tier_of(pool) {
             return None;
         }
-        let mask = self.words.up(pool.word)? & pool.mask;
+        let mask = self.words.plain(pool.word)? & pool.mask;
         self.draw
             .run_in_word(pool, mask, Draw::rotor(pool, cell.first()), drawn)
     }
@@ -164,15 +246,18 @@ impl Chooser {
         weights: &Table<u16>,
         drawn: &mut Drawn,
     ) -> u8 {
-        if pool.flags & Pool::ONE_WORD == 0 {
+        if pool.flags & (Pool::ONE_WORD | Pool::BY_CLIENT_OR_COUNT) != Pool::ONE_WORD {
             return 0;
         }
         let words = &self.words;
-        let up = words.up(pool.word).unwrap_or(0) & pool.mask;
-        let (mask, site) = if !words.sites_out() && cell.is_one_tier_of(pool) {
-            (up, cell.first())
+        let up = words.plain(pool.word).unwrap_or(0) & pool.mask;
+        let (mask, site) = if up != 0 && !words.sites_shed() {
+            match cell.is_one_tier_of(pool) {
+                true => (up, cell.first()),
+                false => first_tier_in_word(cell, plans.groups(pool), up, &mut Silent, |_| true),
+            }
         } else {
-            first_tier_in_word(cell, plans.groups(pool), up, &mut Silent, |g| words.site(g.site))
+            self.shared_in_word(plans, pool, cell)
         };
         if mask == 0 {
             return 0;
@@ -184,6 +269,24 @@ impl Chooser {
             return count;
         }
         self.draw_any(pool, mask, rotor, weights, drawn)
+    }
+
+    /// Bits and first site of the tier in turn while shares are at work; no bits when all is down.
+    #[inline(never)]
+    fn shared_in_word(&mut self, plans: &Plans, pool: &Pool, cell: &Cell) -> (u64, u8) {
+        let members = self.words.members(pool.word);
+        if (members.up | members.last_resort()) & pool.mask == 0 {
+            return (0, 0);
+        }
+        let tier = self.tier_in_word(pool, plans.groups(pool), cell, &mut Silent);
+        (
+            if tier.round == Round::AllDown {
+                0
+            } else {
+                tier.mask
+            },
+            tier.site,
+        )
     }
 
     /// Draws up to `pool.answers` members of a tier in one word, one by one; how many.
@@ -203,6 +306,7 @@ impl Chooser {
         let mut candidates = [Candidates {
             mask,
             base: pool.base,
+            word: pool.word,
         }];
         self.draw
             .by_weight(&mut candidates, mask.count_ones(), pool, weights, &mut chosen);
@@ -210,249 +314,36 @@ impl Chooser {
         chosen.count as u8
     }
 
-    /// Any pool: candidates are collected site by site.
+    /// The tier to draw from, of any pool: candidates are collected site by site.
     #[inline(never)]
-    #[allow(clippy::too_many_arguments, reason = "as its twin")]
-    fn in_words<T: Trace>(
-        &mut self,
-        pool: &Pool,
-        groups: &[Group],
-        cell: &Cell,
-        weights: &Table<u16>,
-        trace: &mut T,
-        chosen: &mut Chosen,
-    ) {
-        let words = &self.words;
-        let candidates = &mut self.candidates;
-        let mut found = first_tier(cell, groups, candidates, trace, |group| {
-            (words.site(group.site), words.up(group.word).unwrap_or(0))
-        });
-        if found.total == 0 {
-            chosen.all_down = true;
-            trace.event(Event::AllDown);
-            found = first_tier(cell, groups, candidates, trace, |g| {
-                (true, words.fallback(g.word))
+    fn tier<T: Trace>(&mut self, groups: &[Group], cell: &Cell, trace: &mut T) -> Tier {
+        let (words, draw) = (&self.words, &mut self.draw);
+        let mut tier = Tier::default();
+        for round in Round::ALL {
+            if round == Round::AllDown {
+                trace.event(Event::AllDown);
+            }
+            tier = first_tier(cell, groups, &mut self.candidates, trace, |group| {
+                let members = words.members(group.word);
+                match round {
+                    Round::Shared => {
+                        let share = words.site(group.site);
+                        let whole = share == SITE_WHOLE || draw.random() as u16 % SITE_WHOLE < share;
+                        (whole, members.draw(|| draw.random()))
+                    }
+                    Round::Up => (true, members.up),
+                    Round::LastResort => (true, members.last_resort()),
+                    Round::AllDown => (true, members.fallback),
+                }
             });
-        }
-        let candidates = candidates.get_mut(..found.groups).unwrap_or(&mut []);
-        if pool.flags & Pool::WEIGHTED != 0 {
-            self.draw
-                .by_weight(candidates, found.total, pool, weights, chosen);
-        } else {
-            self.draw.in_turn(
-                candidates,
-                found.total,
-                Draw::rotor(pool, found.site),
-                pool.answers,
-                chosen,
-            );
-        }
-    }
-}
-
-impl Draw {
-    fn new(seed: u64) -> Self {
-        let mut draw = Self {
-            rotors: Box::new([0; ROTORS]),
-            random: seed,
-        };
-        // Workers start at different places, so that together they do not start every pool at its first member.
-        for i in 0..ROTORS {
-            let start = draw.random() >> 40;
-            if let Some(rotor) = draw.rotors.get_mut(i) {
-                *rotor = start as u32;
-            }
-        }
-        draw
-    }
-
-    /// Index of the position of a tier, which is known by its first site, of a pool.
-    #[inline(always)]
-    fn rotor(pool: &Pool, site: u8) -> usize {
-        let hash = (pool.groups.wrapping_mul(61).wrapping_add(site as u32)).wrapping_mul(0x9e37_79b1);
-        const { assert!(ROTORS == 1 << 14) };
-        (hash >> 18) as usize
-    }
-
-    /// The next random word (SplitMix64: one addition and two multiplications).
-    #[inline]
-    fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ z >> 31
-    }
-
-    /// A number below `n`, for n up to 2^32: multiply and shift.
-    #[inline]
-    fn below(&mut self, n: u64) -> u64 {
-        ((self.random() >> 32) * n) >> 32
-    }
-
-    /// Round robin over the bits of one word, when the next ones stand one after the other: how many, and the first.
-    #[inline(always)]
-    fn run_in_word(&mut self, pool: &Pool, mask: u64, rotor: usize, drawn: &mut u32) -> Option<u8> {
-        let rotor = self.rotors.get_mut(rotor)?;
-        let first = mask.trailing_zeros();
-        // 0 when all is down.
-        let run = mask >> (first & 63);
-        // The position as an offset from the first.
-        let mut at = (*rotor & 63).wrapping_sub(first);
-        if at >= run.count_ones() {
-            at = 0;
-        }
-        let next = at + pool.answers as u32;
-        if run & run.wrapping_add(1) != 0 || next > run.count_ones() {
-            return None;
-        }
-        *rotor = first + next;
-        *drawn = pool.base.wrapping_add(first + at);
-        Some(pool.answers)
-    }
-
-    /// Round robin over the bits of one word: the position is the bit behind the last one given.
-    fn next_in_word(&mut self, pool: &Pool, mask: u64, rotor: usize, members: &mut [u32; ANSWERS_MAX]) -> u8 {
-        let Some(rotor) = self.rotors.get_mut(rotor) else {
-            return 0;
-        };
-        let count = (pool.answers as u32).min(mask.count_ones());
-        // The bits from the position on; once they are given, those before it.
-        let mut left = mask & (u64::MAX << (*rotor & 63));
-        let mut bit = (*rotor).wrapping_sub(1);
-        for member in members.iter_mut().take(count as usize) {
-            if left == 0 {
-                left = mask;
-            }
-            bit = left.trailing_zeros();
-            left &= left.wrapping_sub(1);
-            *member = pool.base.wrapping_add(bit);
-        }
-        *rotor = bit.wrapping_add(1);
-        count as u8
-    }
-
-    /// Round robin: the next `answers` candidates in order, starting where the last answer ended.
-    #[inline(always)]
-    fn in_turn(
-        &mut self,
-        candidates: &[Candidates],
-        total: u32,
-        rotor: usize,
-        answers: u8,
-        chosen: &mut Chosen,
-    ) {
-        let Some(rotor) = self.rotors.get_mut(rotor) else {
-            return;
-        };
-        let count = (answers as u32).min(total);
-        if count == 0 {
-            return;
-        }
-        let mut skip = if *rotor < total { *rotor } else { *rotor % total };
-        let next = skip + count;
-        *rotor = if next >= total { next - total } else { next };
-        chosen.count = count as usize;
-        let mut groups = candidates.iter().cycle();
-        let mut group = Candidates::default();
-        // Ends: `skip` is below the sum of all groups' bits.
-        for g in groups.by_ref().take(candidates.len()) {
-            group = *g;
-            let here = group.mask.count_ones();
-            if skip < here {
+            tier.round = round;
+            if tier.total != 0 {
+                tier.round.tell(trace);
                 break;
             }
-            skip -= here;
         }
-        let mut mask = group.mask;
-        for _ in 0..skip {
-            mask &= mask.wrapping_sub(1);
-        }
-        for member in chosen.members.iter_mut().take(count as usize) {
-            // At most one turn around: every group holds a bit, and count is at most the total.
-            while mask == 0 {
-                let Some(g) = groups.next() else { return };
-                group = *g;
-                mask = group.mask;
-            }
-            *member = group.member(mask.trailing_zeros());
-            mask &= mask.wrapping_sub(1);
-        }
+        tier
     }
-
-    /// Weighted draw without replacement. A candidate is drawn uniformly and kept with probability weight over
-    /// highest weight; after a few rejections the draw is made exactly, by summing. Both give each
-    /// member its share of the candidates' weights. Weight 0 is drawn only when nothing else is left.
-    fn by_weight(
-        &mut self,
-        candidates: &mut [Candidates],
-        mut total: u32,
-        pool: &Pool,
-        weights: &[u16],
-        chosen: &mut Chosen,
-    ) {
-        let weight = |member: u32| weights.get(member as usize).copied().unwrap_or(0) as u64;
-        while chosen.count < pool.answers as usize && total > 0 {
-            let mut drawn = None;
-            if pool.weight_max > 0 {
-                for _ in 0..REJECTIONS_MAX {
-                    let (group, bit) = nth(candidates, self.below(total as u64) as u32);
-                    let member = candidates.get(group).map_or(0, |g| g.member(bit));
-                    if self.below(pool.weight_max as u64) < weight(member) {
-                        drawn = Some((group, bit));
-                        break;
-                    }
-                }
-            }
-            let (group, bit) = drawn.unwrap_or_else(|| {
-                let sum: u64 = members(candidates).map(|(_, _, member)| weight(member)).sum();
-                if sum == 0 {
-                    return nth(candidates, self.below(total as u64) as u32);
-                }
-                let mut rest = self.below(sum);
-                for (group, bit, member) in members(candidates) {
-                    if rest < weight(member) {
-                        return (group, bit);
-                    }
-                    rest -= weight(member);
-                }
-                (0, 0)
-            });
-            if let (Some(g), Some(slot)) = (candidates.get_mut(group), chosen.members.get_mut(chosen.count)) {
-                *slot = g.member(bit);
-                g.mask &= !(1 << bit);
-            }
-            chosen.count += 1;
-            total -= 1;
-        }
-    }
-}
-
-/// Every candidate: (group, bit, member). As many steps as candidates.
-fn members(candidates: &[Candidates]) -> impl Iterator<Item = (usize, u32, u32)> + '_ {
-    candidates.iter().enumerate().flat_map(|(i, group)| {
-        let mut mask = group.mask;
-        std::iter::from_fn(move || {
-            let bit = mask.trailing_zeros();
-            mask &= mask.wrapping_sub(1);
-            (bit < 64).then(|| (i, bit, group.member(bit)))
-        })
-    })
-}
-
-/// The n-th candidate: (group, bit).
-fn nth(candidates: &[Candidates], mut n: u32) -> (usize, u32) {
-    for (i, group) in candidates.iter().enumerate() {
-        let here = group.mask.count_ones();
-        if n < here {
-            let mut mask = group.mask;
-            for _ in 0..n {
-                mask &= mask.wrapping_sub(1);
-            }
-            return (i, mask.trailing_zeros());
-        }
-        n -= here;
-    }
-    (0, 0)
 }
 
 /// The bits of the first tier that has any of `live`, and the tier's first site; all groups are in one word.
@@ -462,13 +353,14 @@ fn first_tier_in_word<T: Trace>(
     groups: &[Group],
     live: u64,
     trace: &mut T,
-    may_give: impl Fn(&Group) -> bool,
+    mut may_give: impl FnMut(&Group) -> bool,
 ) -> (u64, u8) {
     let (mut mask, mut tier, mut first) = (0, 0, None);
     for (site, last) in cell.ranked() {
         first = first.or(Some(site));
         if let Some(group) = groups.get(site as usize) {
-            let site_up = may_give(group);
+            // Not asked where it does not matter: asking may draw.
+            let site_up = live & group.mask == 0 || may_give(group);
             let up = (live & group.mask) >> shift(group);
             trace.event(Event::Candidates {
                 tier,
@@ -491,11 +383,30 @@ fn first_tier_in_word<T: Trace>(
     (mask, first.unwrap_or(0))
 }
 
+/// A tier to draw from.
+#[derive(Clone, Copy, Debug)]
 struct Tier {
+    /// Of a pool in one word: its candidates.
+    mask: u64,
+    /// Groups with candidates.
     groups: usize,
+    /// Candidates.
     total: u32,
     /// The tier's first site.
     site: u8,
+    round: Round,
+}
+
+impl Default for Tier {
+    fn default() -> Self {
+        Self {
+            mask: 0,
+            groups: 0,
+            total: 0,
+            site: 0,
+            round: Round::Shared,
+        }
+    }
 }
 
 /// Collects the candidates of the first tier that has any, by `state`: (site may be given, bits that are up).
@@ -505,13 +416,9 @@ fn first_tier<T: Trace>(
     groups: &[Group],
     candidates: &mut [Candidates; RANKED_MAX],
     trace: &mut T,
-    state: impl Fn(&Group) -> (bool, u64),
+    mut state: impl FnMut(&Group) -> (bool, u64),
 ) -> Tier {
-    let mut found = Tier {
-        groups: 0,
-        total: 0,
-        site: 0,
-    };
+    let mut found = Tier::default();
     let (mut tier, mut begins) = (0, true);
     for (site, last) in cell.ranked() {
         if begins {
@@ -533,6 +440,7 @@ fn first_tier<T: Trace>(
                 *slot = Candidates {
                     mask,
                     base: group.first.wrapping_sub(shift(group)),
+                    word: group.word,
                 };
                 found.groups += 1;
                 found.total += mask.count_ones();

@@ -40,8 +40,11 @@ impl Engine {
         };
         trace.event(Event::Ranked(*cell));
         // One member is drawn, in silence, since an address drawn here is not what is given.
-        let weights = &plans.weights_a;
-        let decided = self.chooser.choose(plans, decides, cell, weights, &mut Silent);
+        let asker = self.asker(snapshot, &ranked);
+        let family = plans.family(false);
+        let decided = self
+            .chooser
+            .choose(plans, decides, cell, family, &asker, &mut Silent);
         let member = decided.members.first().filter(|_| decided.count > 0).copied();
         let record = member.and_then(|m| plans.records_a.get(m as usize));
         if let (Some(member), Some(cname)) = (member, record.and_then(cname_of)) {
@@ -52,7 +55,7 @@ impl Engine {
             reply.blob_owned(&blob, owner);
             return (Choice::Given, ranked.scope);
         }
-        let choice = self.addresses_of(snapshot, q, reply, service_of, cell, owner, trace);
+        let choice = self.addresses_of(snapshot, q, reply, service_of, cell, &asker, owner, trace);
         (choice, ranked.scope)
     }
 }

@@ -122,11 +122,11 @@ impl Engine {
             let place = q.found.place;
             let cell = if q.by_subnet {
                 let (client, by_subnet) = q.client_at(place);
-                let (cell, class) = rank_at(snapshot, client, place);
+                let (cell, class) = rank_at(snapshot, client, place, q.id);
                 q.subnet_scope = if by_subnet { scope_at(place, class) } else { 0 };
                 cell
             } else {
-                rank_at(snapshot, q.client, place).0
+                rank_at(snapshot, q.client, place, q.id).0
             };
             q.cell = cell;
             snapshot.plans.prefetch_cell(cell);

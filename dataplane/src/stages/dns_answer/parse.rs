@@ -51,6 +51,8 @@ pub struct Located {
     pub(super) qtype: u16,
     /// Length of the message, bytes.
     pub(super) len: u16,
+    /// Its ID.
+    pub(super) id: u16,
     /// With a service: the members that were drawn, if they share a health word.
     pub(super) drawn: Drawn,
     /// With a service and `by_subnet`: the ECS scope of its answer, bits.
@@ -80,6 +82,7 @@ impl Default for Located {
             question_end: HEADER_LEN as u16,
             qtype: 0,
             len: 0,
+            id: 0,
             drawn: Drawn::default(),
             subnet_scope: 0,
             by_subnet: false,
@@ -165,6 +168,7 @@ impl Located {
         if differs != 0 || question_end > len {
             return false;
         }
+        self.id = load_2::<0, N>(buffer);
         self.qtype = u16::from_be_bytes([t0, t1]);
         self.question_end = question_end as u16;
         self.key.set_short(block, name_len);
@@ -199,6 +203,7 @@ impl Located {
     #[inline(never)]
     fn locate_any<const N: usize>(&mut self, snapshot: &Snapshot, buffer: &[u8; N], len: usize) {
         self.len = len.min(N).min(u16::MAX as usize) as u16;
+        self.id = load_2::<0, N>(buffer);
         let walked = self.walk(buffer);
         self.parse(buffer, walked);
         if self.status == Status::Answer {

@@ -4,6 +4,7 @@
 //! Called by the engine off the usual path, for a service's own name and behind chains of CNAMEs and DNAMEs; `usual` does the
 //! same in few instructions for the pools that most services have.
 
+use super::choose::{Asker, client_hash};
 use super::write::Reply;
 use super::{Client, Engine, Event, Located, Trace};
 use crate::tables::classes::Class;
@@ -33,11 +34,22 @@ impl Engine {
         let choice = match (plans.service(service), plans.cell(ranked.cell)) {
             (Some(service), Some(cell)) => {
                 trace.event(Event::Ranked(*cell));
-                self.addresses_of(snapshot, q, reply, service, cell, owner, trace)
+                let asker = self.asker(snapshot, &ranked);
+                self.addresses_of(snapshot, q, reply, service, cell, &asker, owner, trace)
             }
             _ => Choice::None { all_down: false },
         };
         (choice, ranked.scope)
+    }
+
+    /// What draws depend on beside tables and words.
+    pub(super) fn asker(&self, snapshot: &Snapshot, ranked: &Ranked) -> Asker {
+        let policy = snapshot.plans.policy(ranked.policy).copied().unwrap_or_default();
+        Asker {
+            hash: client_hash(ranked.client, policy.hashed_v4, policy.hashed_v6),
+            seconds: self.seconds,
+            window: policy.window,
+        }
     }
 
     /// Draws among a service's addresses of the family that was asked for, and appends them.
@@ -49,19 +61,21 @@ impl Engine {
         reply: &mut Reply<'_, N>,
         service: &Service,
         cell: &Cell,
+        asker: &Asker,
         owner: u16,
         trace: &mut T,
     ) -> Choice {
         let plans = &snapshot.plans;
-        let (index, weights) = match q.qtype {
-            rtype::A => (service.v4, &plans.weights_a),
-            rtype::AAAA => (service.v6, &plans.weights_aaaa),
+        let index = match q.qtype {
+            rtype::A => service.v4,
+            rtype::AAAA => service.v6,
             _ => return Choice::None { all_down: false },
         };
+        let family = plans.family(q.qtype == rtype::AAAA);
         let Some(pool) = plans.pools.get(index as usize) else {
             return Choice::None { all_down: false };
         };
-        let chosen = self.chooser.choose(plans, pool, cell, weights, trace);
+        let chosen = self.chooser.choose(plans, pool, cell, family, asker, trace);
         if chosen.all_down {
             reply.all_down();
         }
@@ -102,6 +116,8 @@ pub(super) struct Ranked {
     /// Whether it is the client subnet's.
     by_subnet: bool,
     class: Class,
+    client: Client,
+    explores: bool,
 }
 
 impl Ranked {
@@ -112,6 +128,7 @@ impl Ranked {
             policy: self.policy,
             class: self.class,
             subnet: self.by_subnet,
+            explores: self.explores,
         });
         trace.event(Event::Scope(self.scope));
     }
@@ -119,28 +136,52 @@ impl Ranked {
 
 /// Finds the cell that ranks a policy's sites for the client.
 pub(super) fn rank(snapshot: &Snapshot, q: &Located, policy: u32) -> Option<Ranked> {
-    let place = snapshot.plans.policy(policy)?.place();
+    let settings = snapshot.plans.policy(policy)?;
+    let place = settings.place();
     let (client, by_subnet) = q.client_at(place);
-    let (cell, class) = rank_at(snapshot, client, place);
+    let (cell, class) = rank_at(snapshot, client, place, q.id);
+    // What is hashed of the address decides with the class: 0 bits without hashing.
+    let hashed = match client {
+        Client::V4(_) => settings.hashed_v4,
+        Client::V6(_) => settings.hashed_v6,
+    };
+    let scope = scope_at(place, class).max(hashed);
     Some(Ranked {
         policy,
         cell,
-        scope: if by_subnet { scope_at(place, class) } else { 0 },
+        scope: if by_subnet { scope } else { 0 },
         by_subnet,
         class,
+        client,
+        explores: place & Policy::PLACE_EXPLORES != 0 && explores(snapshot, q.id),
     })
 }
 
 /// The cell and the client's class, by the place of a policy's cells.
 #[inline(always)]
-pub(super) fn rank_at(snapshot: &Snapshot, client: Client, place: u32) -> (u32, Class) {
+pub(super) fn rank_at(snapshot: &Snapshot, client: Client, place: u32, id: u16) -> (u32, Class) {
     let class = match client {
         Client::V4(address) => snapshot.classes.find_v4(address),
         Client::V6(address) => find_v6(snapshot, address),
     };
-    let by_class = place & Policy::PLACE_BY_CLASS != 0;
-    let first = place & !(Policy::PLACE_BY_CLASS | Policy::PLACE_BY_SOURCE);
-    (first + if by_class { class.id as u32 } else { 0 }, class)
+    let first = place & (Policy::CELLS_MAX - 1);
+    let by_class = place & (Policy::PLACE_BY_CLASS | Policy::PLACE_EXPLORES);
+    if by_class == Policy::PLACE_BY_CLASS {
+        (first + class.id as u32, class)
+    } else if by_class != 0 {
+        let explores = u32::from(explores(snapshot, id));
+        (first + 2 * class.id as u32 + explores, class)
+    } else {
+        (first, class)
+    }
+}
+
+/// Whether the query of this ID is one of those that explore: about `plans.explore` of 65,536, and never ID 0, which
+/// `explain` asks with. IDs are random wherever they guard against forgery (RFC 5452 section 4.4).
+#[inline(always)]
+fn explores(snapshot: &Snapshot, id: u16) -> bool {
+    let spread = id.wrapping_mul(0x9e37);
+    spread.checked_add(snapshot.plans.explore).is_none()
 }
 
 /// ECS scope of an answer by the cell of a class, bits.

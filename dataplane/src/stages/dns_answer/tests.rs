@@ -7,6 +7,7 @@ use super::*;
 use crate::mmap::Table;
 use crate::tables::answers::{AnswersBuilder, BlobBuilder, Section};
 use crate::tables::names::NamesBuilder;
+use crate::tables::paged::Paged;
 use crate::tables::{Classes, Limits, Plans};
 use crate::wire::dns;
 use domain::base::rdata::ComposeRecordData;
@@ -39,13 +40,17 @@ fn snapshot(nodes: &[(&[u8], u8, Vec<Entry>)], answers: AnswersBuilder, negative
         services: Table::from_vec(vec![]).unwrap(),
         hot: Table::from_vec(vec![]).unwrap(),
         policies: Table::from_vec(vec![]).unwrap(),
-        cells: Table::from_vec(vec![]).unwrap(),
+        cells: Paged::default(),
+        explore: 0,
         pools: Table::from_vec(vec![]).unwrap(),
         groups: Table::from_vec(vec![]).unwrap(),
         records_a: Table::from_vec(vec![]).unwrap(),
         records_aaaa: Table::from_vec(vec![]).unwrap(),
         weights_a: Table::from_vec(vec![]).unwrap(),
         weights_aaaa: Table::from_vec(vec![]).unwrap(),
+        identities_a: Table::from_vec(vec![]).unwrap(),
+        identities_aaaa: Table::from_vec(vec![]).unwrap(),
+        layout: 1,
     };
     Snapshot {
         generation: 1,

@@ -40,6 +40,8 @@ pub enum Event {
         class: Class,
         /// Whether the address is the client subnet's, not the source address.
         subnet: bool,
+        /// Whether the query took the cell of those that explore.
+        explores: bool,
     },
     /// The cell that ranks the sites.
     Ranked(plans::Cell),
@@ -54,6 +56,8 @@ pub enum Event {
         /// Bits of the group's members that are up.
         up: u64,
     },
+    /// Shares left no candidate, so they do not count: members that have one, or those without.
+    SharesIgnored,
     /// No member was up: candidates come from the all-down rule.
     AllDown,
     /// A member was drawn.

@@ -3,6 +3,7 @@
 
 use crate::{Runner, Target, seeds};
 use control::config::{Severity, load_with_warnings};
+use control::health::Standing;
 use control::policy::Compiler;
 use std::fs;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ fn runner() -> Runner {
         match load_with_warnings(&path) {
             Ok((config, _)) => {
                 Compiler::default()
-                    .compile(Arc::new(config), Vec::new(), |_| true, 0)
+                    .compile(Arc::new(config), Vec::new(), |_| Standing::UP, 0)
                     .expect("it loaded");
             }
             Err(found) => {

@@ -4,8 +4,9 @@
 
 use crate::reply::{self, Via};
 use crate::{Runner, Target, seeds, world};
+use control::health::Standing;
 use control::policy::Compiler;
-use dataplane::link::WordTarget;
+use dataplane::link::{WordTarget, WordValue};
 use dataplane::stages::dns_answer::{Client, Engine, Event, Located, Outcome, Silent, Trace, Transport};
 use dataplane::tables::Snapshot;
 use std::sync::Arc;
@@ -51,7 +52,7 @@ pub(crate) struct Engines {
     /// UDP, UDP by every step, TCP, TCP by every step.
     engines: [Engine; 4],
     /// Health: which word, who is up, who falls back.
-    words: Vec<(u32, u64, u64)>,
+    words: Vec<(WordTarget, WordValue)>,
     located: Box<Located>,
     udp: Box<[u8; 4096]>,
     tcp: Box<[u8; 65_535]>,
@@ -61,7 +62,7 @@ impl Engines {
     pub(crate) fn new() -> Self {
         let mut compiler = Compiler::default();
         let compiled = compiler
-            .compile(Arc::new(world()), Vec::new(), |_| true, 0)
+            .compile(Arc::new(world()), Vec::new(), |_| Standing::UP, 0)
             .unwrap();
         let words = compiler.slots.lock().unwrap().take_changes();
         Self {
@@ -157,15 +158,12 @@ fn same(one: &str, reply: &Option<Vec<u8>>, other: &str, another: &Option<Vec<u8
 }
 
 /// Four engines that draw the same, with this health.
-fn engines(words: &[(u32, u64, u64)]) -> [Engine; 4] {
+fn engines(words: &[(WordTarget, WordValue)]) -> [Engine; 4] {
     let mut engines = [7; 4].map(Engine::new);
     for engine in &mut engines {
         engine.seconds = SECONDS;
-        for &(index, up, fallback) in words {
-            engine
-                .chooser
-                .words
-                .set(WordTarget::Members(index), [up, fallback]);
+        for &(target, value) in words {
+            engine.chooser.words.set(target, value);
         }
     }
     engines
