@@ -21,7 +21,7 @@ use dataplane::stages::classify::PortView;
 use dataplane::tables::answers::AnswersBuilder;
 use dataplane::tables::classes::{Classes, Prefix};
 use dataplane::tables::plans::{self, Cell, Policy};
-use dataplane::tables::{NONE, Snapshot};
+use dataplane::tables::{NONE, Paged, Snapshot};
 use dataplane::wire::cookie::Secret;
 use ipnet::IpNet;
 #[cfg_attr(
@@ -188,7 +188,8 @@ impl Compiler {
             answers: Arc::new(names.answers),
             zones: Arc::new(names.zones),
             classes: Arc::new(classes),
-            plans: Arc::new(layout.plans(services, policy_table, cells)?),
+            plans: Arc::new(layout.plans(services, policy_table)?),
+            cells: Paged::new(cells),
             limits: limits::limits(&config.dns, &mut self.cookie_secret)?,
         };
         Ok(Compiled {

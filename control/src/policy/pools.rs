@@ -7,9 +7,8 @@ use anyhow::{Context, Result};
 use dataplane::mmap::Table;
 use dataplane::tables::NONE;
 use dataplane::tables::answers::{AnswersBuilder, BlobBuilder, Section};
-use dataplane::tables::paged::Paged;
 use dataplane::tables::plans::{
-    self, Cell, Group, Hot, Plans, Policy, Pool, RecordA, RecordAaaa, record_a, record_aaaa, record_cname,
+    self, Group, Hot, Plans, Policy, Pool, RecordA, RecordAaaa, record_a, record_aaaa, record_cname,
 };
 use dataplane::tables::words::ALWAYS_UP;
 use dataplane::wire::dns::rtype;
@@ -244,18 +243,11 @@ impl Layout {
     }
 
     /// The tables.
-    pub(super) fn plans(
-        self,
-        services: Vec<plans::Service>,
-        policies: Vec<Policy>,
-        cells: Vec<Cell>,
-    ) -> Result<Plans> {
+    pub(super) fn plans(self, services: Vec<plans::Service>, policies: Vec<Policy>) -> Result<Plans> {
         Ok(Plans {
             hot: Table::from_vec(Hot::of(&services, &self.pools))?,
             services: Table::from_vec(services)?,
             policies: Table::from_vec(policies)?,
-            cells: Paged::new(cells),
-            explore: 0,
             pools: Table::from_vec(self.pools)?,
             groups: Table::from_vec(self.groups)?,
             records_a: Table::from_vec(self.records_a)?,

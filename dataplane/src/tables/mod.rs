@@ -30,6 +30,7 @@ pub use answers::Answers;
 pub use classes::Classes;
 pub use key::{Block, Key};
 pub use names::Names;
+pub use paged::Paged;
 pub use plans::Plans;
 pub use words::Words;
 
@@ -102,8 +103,11 @@ pub struct Snapshot {
     pub zones: Arc<Vec<Zone>>,
     /// Client classes by prefix, IPv4 and IPv6.
     pub classes: Arc<Classes>,
-    /// Services, pools, policies and their cells.
+    /// Services, pools and policies.
     pub plans: Arc<Plans>,
+    /// Cells of all policies, one after the other: that of a policy for a class is its first one plus the class, with
+    /// [`plans::Policy::BY_CLASS`].
+    pub cells: Paged<plans::Cell>,
     /// How replies are shaped.
     pub limits: Limits,
 }

@@ -6,7 +6,6 @@
 //! metrics, services, sites or prefixes.
 
 use super::NONE;
-use super::paged::Paged;
 use crate::arch;
 use crate::mmap::Table;
 use crate::wire::dns::rtype;
@@ -34,6 +33,7 @@ zeroable!(Policy {
     cells,
     flags,
     window,
+    explore,
     hashed_v4,
     hashed_v6
 });
@@ -120,6 +120,8 @@ pub struct Policy {
     pub flags: u32,
     /// Over which time selections are counted, for pools with [`Pool::LEAST_SELECTED`], seconds.
     pub window: u16,
+    /// With [`Policy::EXPLORES`]: how many of 65,536 queries take the second cell.
+    pub explore: u16,
     /// For pools with [`Pool::HASHED`]: bits of the client's address that choose, IPv4.
     pub hashed_v4: u8,
     /// The same for IPv6.
@@ -304,10 +306,6 @@ pub struct Plans {
     pub hot: Table<Hot>,
     /// Policies.
     pub policies: Table<Policy>,
-    /// Cells of all policies, one after the other.
-    pub cells: Paged<Cell>,
-    /// How many of 65,536 queries take the second cell of a policy that explores.
-    pub explore: u16,
     /// Pools of both families.
     pub pools: Table<Pool>,
     /// Groups of all pools.
@@ -366,18 +364,6 @@ impl Plans {
     #[inline(always)]
     pub fn policy(&self, index: u32) -> Option<&Policy> {
         self.policies.get(index as usize)
-    }
-
-    /// A cell: that of a policy for a class is its first one plus the class, with [`Policy::BY_CLASS`].
-    #[inline(always)]
-    pub fn cell(&self, index: u32) -> Option<&Cell> {
-        self.cells.get(index as usize)
-    }
-
-    /// Asks for the cache line of a cell.
-    #[inline(always)]
-    pub fn prefetch_cell(&self, index: u32) {
-        self.cells.prefetch(index as usize);
     }
 
     /// Asks for the cache line that an answer of a service reads first.

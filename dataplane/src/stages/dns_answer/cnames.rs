@@ -35,7 +35,7 @@ impl Engine {
         };
         ranked.tell(service, trace);
         let decides = plans.pools.get(service_of.decides as usize);
-        let (Some(cell), Some(decides)) = (plans.cell(ranked.cell), decides) else {
+        let (Some(cell), Some(decides)) = (snapshot.cells.get(ranked.cell as usize), decides) else {
             return (nothing, ranked.scope);
         };
         trace.event(Event::Ranked(*cell));

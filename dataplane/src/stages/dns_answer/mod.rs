@@ -33,7 +33,7 @@ use crate::wire::dns::{flags, rcode, rtype};
 use crate::wire::edns::Edns;
 use error::{any, error, none_up};
 use parse::Status;
-use service::{Choice, rank_at, scope_at};
+use service::{Choice, rank_at, scope_at, service_explores};
 use write::Reply;
 
 /// CNAMEs in one answer; a longer chain is answered as far as it goes.
@@ -120,16 +120,18 @@ impl Engine {
         if q.found.service != NONE {
             snapshot.plans.prefetch(q.found.service);
             let place = q.found.place;
+            let (service, id) = (q.found.service, q.id);
+            let explores = || service_explores(snapshot, service, id);
             let cell = if q.by_subnet {
                 let (client, by_subnet) = q.client_at(place);
-                let (cell, class) = rank_at(snapshot, client, place, q.id);
+                let (cell, class) = rank_at(snapshot, client, place, explores);
                 q.subnet_scope = if by_subnet { scope_at(place, class) } else { 0 };
                 cell
             } else {
-                rank_at(snapshot, q.client, place, q.id).0
+                rank_at(snapshot, q.client, place, explores).0
             };
             q.cell = cell;
-            snapshot.plans.prefetch_cell(cell);
+            snapshot.cells.prefetch(cell as usize);
         }
     }
 

@@ -31,7 +31,7 @@ impl Engine {
             return (Choice::None { all_down: false }, 0);
         };
         ranked.tell(service, trace);
-        let choice = match (plans.service(service), plans.cell(ranked.cell)) {
+        let choice = match (plans.service(service), snapshot.cells.get(ranked.cell as usize)) {
             (Some(service), Some(cell)) => {
                 trace.event(Event::Ranked(*cell));
                 let asker = self.asker(snapshot, &ranked);
@@ -139,7 +139,8 @@ pub(super) fn rank(snapshot: &Snapshot, q: &Located, policy: u32) -> Option<Rank
     let settings = snapshot.plans.policy(policy)?;
     let place = settings.place();
     let (client, by_subnet) = q.client_at(place);
-    let (cell, class) = rank_at(snapshot, client, place, q.id);
+    let explores = place & Policy::PLACE_EXPLORES != 0 && explores(settings, q.id);
+    let (cell, class) = rank_at(snapshot, client, place, || explores);
     // What is hashed of the address decides with the class: 0 bits without hashing.
     let hashed = match client {
         Client::V4(_) => settings.hashed_v4,
@@ -153,13 +154,18 @@ pub(super) fn rank(snapshot: &Snapshot, q: &Located, policy: u32) -> Option<Rank
         by_subnet,
         class,
         client,
-        explores: place & Policy::PLACE_EXPLORES != 0 && explores(snapshot, q.id),
+        explores,
     })
 }
 
-/// The cell and the client's class, by the place of a policy's cells.
+/// The cell and the client's class, by the place of a policy's cells. `explores` is asked where the policy does.
 #[inline(always)]
-pub(super) fn rank_at(snapshot: &Snapshot, client: Client, place: u32, id: u16) -> (u32, Class) {
+pub(super) fn rank_at(
+    snapshot: &Snapshot,
+    client: Client,
+    place: u32,
+    explores: impl FnOnce() -> bool,
+) -> (u32, Class) {
     let class = match client {
         Client::V4(address) => snapshot.classes.find_v4(address),
         Client::V6(address) => find_v6(snapshot, address),
@@ -169,19 +175,28 @@ pub(super) fn rank_at(snapshot: &Snapshot, client: Client, place: u32, id: u16) 
     if by_class == Policy::PLACE_BY_CLASS {
         (first + class.id as u32, class)
     } else if by_class != 0 {
-        let explores = u32::from(explores(snapshot, id));
-        (first + 2 * class.id as u32 + explores, class)
+        (first + 2 * class.id as u32 + u32::from(explores()), class)
     } else {
         (first, class)
     }
 }
 
-/// Whether the query of this ID is one of those that explore: about `plans.explore` of 65,536, and never ID 0, which
+/// Whether the query of this ID is one of those that explore: about `policy.explore` of 65,536, and never ID 0, which
 /// `explain` asks with. IDs are random wherever they guard against forgery (RFC 5452 section 4.4).
 #[inline(always)]
-fn explores(snapshot: &Snapshot, id: u16) -> bool {
+fn explores(policy: &Policy, id: u16) -> bool {
     let spread = id.wrapping_mul(0x9e37);
-    spread.checked_add(snapshot.plans.explore).is_none()
+    spread.checked_add(policy.explore).is_none()
+}
+
+/// The same for the policy of a service.
+#[inline(never)]
+pub(super) fn service_explores(snapshot: &Snapshot, service: u32, id: u16) -> bool {
+    let plans = &snapshot.plans;
+    let policy = plans
+        .service(service)
+        .and_then(|service| plans.policy(service.policy));
+    policy.is_some_and(|policy| explores(policy, id))
 }
 
 /// ECS scope of an answer by the cell of a class, bits.

@@ -5,9 +5,9 @@
 
 use super::*;
 use crate::mmap::Table;
+use crate::tables::Paged;
 use crate::tables::answers::{AnswersBuilder, BlobBuilder, Section};
 use crate::tables::names::NamesBuilder;
-use crate::tables::paged::Paged;
 use crate::tables::{Classes, Limits, Plans};
 use crate::wire::dns;
 use domain::base::rdata::ComposeRecordData;
@@ -40,8 +40,6 @@ fn snapshot(nodes: &[(&[u8], u8, Vec<Entry>)], answers: AnswersBuilder, negative
         services: Table::from_vec(vec![]).unwrap(),
         hot: Table::from_vec(vec![]).unwrap(),
         policies: Table::from_vec(vec![]).unwrap(),
-        cells: Paged::default(),
-        explore: 0,
         pools: Table::from_vec(vec![]).unwrap(),
         groups: Table::from_vec(vec![]).unwrap(),
         records_a: Table::from_vec(vec![]).unwrap(),
@@ -60,6 +58,7 @@ fn snapshot(nodes: &[(&[u8], u8, Vec<Entry>)], answers: AnswersBuilder, negative
         zones: Arc::new(vec![Zone { negative }]),
         classes: Arc::new(Classes::build(vec![], vec![], 1).unwrap()),
         plans: Arc::new(plans),
+        cells: Paged::default(),
         limits: Limits::default(),
     }
 }

@@ -30,7 +30,7 @@ impl Engine {
             rtype::AAAA => &hot.v6,
             _ => return None,
         };
-        let cell = plans.cell(q.cell)?;
+        let cell = snapshot.cells.get(q.cell as usize)?;
         let run = self.chooser.next_run(pool, cell, &mut q.drawn.first);
         run.or_else(|| Some(self.draw_others(plans, pool, cell, q)))
     }

@@ -36,8 +36,6 @@ fn plans(sites: &[usize], flags: u8, answers: u8, spread: bool) -> Plans {
         hot: Table::from_vec(Hot::of(&[] as &[Service], &[])).unwrap(),
         services: Table::from_vec(vec![]).unwrap(),
         policies: Table::from_vec(vec![Policy::default()]).unwrap(),
-        cells: Default::default(),
-        explore: 0,
         pools: Table::from_vec(vec![pool]).unwrap(),
         groups: Table::from_vec(groups).unwrap(),
         records_a: Table::from_vec(vec![]).unwrap(),
