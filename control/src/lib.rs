@@ -7,6 +7,7 @@ pub mod health;
 pub mod netns;
 pub mod policy;
 pub mod publish;
+pub mod reports;
 #[cfg(feature = "dpdk")]
 pub mod run;
 pub mod tcp;

@@ -10,6 +10,7 @@ mod diagnostics;
 pub mod machine;
 pub mod model;
 mod reader;
+mod reports;
 mod secrets;
 mod sections;
 mod selection;
@@ -98,9 +99,11 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
     let one = |key, what| document.get(key).and_then(|value| value.table(what));
 
     let appliance = match one("appliance", "[appliance]") {
-        Some(table) => table.read(|table| sections::appliance(Some(table))),
-        None => sections::appliance(None),
+        Some(table) => table.read(|table| sections::appliance(Some(table), base)),
+        None => sections::appliance(None, base),
     };
+    let reports =
+        one("reports", "[reports]").and_then(|table| table.read(|table| reports::reports(table, base)));
     let dataplane = match document
         .need("dataplane")
         .and_then(|value| value.table("[dataplane]"))
@@ -135,8 +138,9 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
         Some(table) => table.read(selection::selection),
         None => selection::Defaults::default(),
     };
+    let site = |table: &Table<'_>| sections::site(table, base);
     let mut sites: Vec<_> = document
-        .tables("site", "[[site]]", sections::site)
+        .tables("site", "[[site]]", site)
         .into_iter()
         .flatten()
         .collect();
@@ -164,6 +168,7 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
     cross::names(report, &ports, &isps, &clients, &sites, &zones, &services);
     cross::ports(report, &ports, &dataplane, &dns);
     cross::isps(report, &isps);
+    reports::cross(document, reports.as_ref(), &sites);
     cross::members(report, &ports, &services);
 
     let mut hash = Sha256::new();
@@ -218,5 +223,6 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
             .collect(),
         services: services.into_iter().map(|service| service.service).collect(),
         admin,
+        reports,
     }
 }

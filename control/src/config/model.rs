@@ -42,6 +42,8 @@ pub struct Config {
     pub services: Vec<Service>,
     /// `[admin]`.
     pub admin: Admin,
+    /// `[reports]`; `None`: no site reports here.
+    pub reports: Option<Reports>,
 }
 
 /// `[appliance]`.
@@ -49,6 +51,54 @@ pub struct Config {
 pub struct Appliance {
     /// Name of this appliance in status, metrics and logs. Default "windrose".
     pub name: String,
+    /// `state = "/var/lib/windrose"`: folder for what outlives a restart. Made when first needed.
+    pub state: PathBuf,
+}
+
+/// `[reports]`: where sites report to, and what becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reports {
+    /// `listen = "192.0.2.1:8853"`: TLS, by the kernel. Changing it needs a restart.
+    pub listen: SocketAddr,
+    /// `certificate` and `key`, PEM files; `None`: one is made once and kept in the state folder.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// `interval = "5s"`: what agents are told to report at.
+    pub interval: Duration,
+    /// `silent_after = "20s"`: a site whose last report is older is silent.
+    pub silent_after: Duration,
+    /// `measure = ["192.0.2.53/32"]`: prefixes that sites always measure RTTs to.
+    pub measure: Vec<IpNet>,
+    /// `rtt_prefixes = 4096`: prefixes with RTTs at most, `measure` included; the least recently used go first.
+    pub rtt_prefixes: usize,
+    /// `rtt_every = "1m"`: how often a site measures a prefix again.
+    pub rtt_every: Duration,
+    /// `rtt_max_age = "10m"`: an RTT that is older is forgotten, and so is a prefix whose clients were not seen for so
+    /// long.
+    pub rtt_max_age: Duration,
+    /// `rtt_ipv4_prefix = 24`, bits: how clients that were seen are put together.
+    pub rtt_prefix_v4: u8,
+    /// `rtt_ipv6_prefix = 48`, bits.
+    pub rtt_prefix_v6: u8,
+}
+
+/// `on_silence`: what becomes of a site that is to report and does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnSilence {
+    /// Local checks decide; what it would have reported is missing data.
+    #[default]
+    Ignore,
+    /// It is given only when no other is left.
+    Avoid,
+}
+
+/// A bearer token. Not shown by `Debug`.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Token(pub String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(not shown)")
+    }
 }
 
 /// `[dataplane]`: workers and memory. Changing it needs a restart.
@@ -247,6 +297,10 @@ pub struct Site {
     pub bandwidth_max_bps: Option<u64>,
     /// `connections_per_second_max = 5000`: new connections a second, over the limit of `connection_load`.
     pub connections_max: Option<u64>,
+    /// What `token_file` holds: a report with one of them is the site's. Empty: the site does not report.
+    pub tokens: Vec<Token>,
+    /// `on_silence = "ignore" | "avoid"`.
+    pub on_silence: OnSilence,
 }
 
 impl Default for Site {
@@ -263,6 +317,8 @@ impl Default for Site {
             sessions_max: None,
             bandwidth_max_bps: None,
             connections_max: None,
+            tokens: Vec::new(),
+            on_silence: OnSilence::Ignore,
         }
     }
 }
@@ -319,6 +375,8 @@ pub struct Service {
     pub prefer: Vec<Prefer>,
     /// What its metrics go by: `latency = { ... }` and so on, over `[selection]`.
     pub parameters: chain::Parameters,
+    /// `on_silence`: over the sites' own, for this service.
+    pub on_silence: Option<OnSilence>,
     /// Health check of its members; `None`: always up.
     pub check: Option<Check>,
 }
@@ -339,6 +397,7 @@ impl Default for Service {
             preference: Vec::new(),
             prefer: Vec::new(),
             parameters: chain::Parameters::default(),
+            on_silence: None,
             check: None,
         }
     }

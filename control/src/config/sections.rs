@@ -22,7 +22,7 @@ const BUFFERS_DEFAULT: u32 = 8192;
 /// Longest path of a Unix socket (`sun_path` less its NUL).
 const SOCKET_PATH_MAX: usize = 107;
 /// Shortest token: 16 characters of a random text cannot be guessed over a network.
-const TOKEN_MIN: usize = 16;
+pub(crate) const TOKEN_MIN: usize = 16;
 
 /// `[[port]]` with its places.
 pub(crate) struct PlacedPort {
@@ -46,6 +46,8 @@ pub(crate) struct PlacedSite {
     pub(crate) isp: Option<At<String>>,
     /// Names of [[clients]].
     pub(crate) serves: Vec<At<String>>,
+    /// Place of `token_file`.
+    pub(crate) token: Option<std::ops::Range<usize>>,
     pub(crate) site: Site,
 }
 
@@ -101,13 +103,14 @@ pub(crate) fn domain_name(value: &Value<'_>) -> Option<Name> {
     }
 }
 
-/// `[appliance]`.
-pub(crate) fn appliance(table: Option<&Table<'_>>) -> Appliance {
-    let name = table
-        .and_then(|table| table.get("name"))
-        .and_then(|value| value.word(NAME_MAX));
+/// `[appliance]`. A relative folder is taken from `base`, where the TOML file lies.
+pub(crate) fn appliance(table: Option<&Table<'_>>, base: &Path) -> Appliance {
+    let get = |key| table.and_then(|table| table.get(key));
+    let name = get("name").and_then(|value| value.word(NAME_MAX));
+    let state = get("state").and_then(|value| value.string());
     Appliance {
         name: name.unwrap_or("windrose").to_owned(),
+        state: base.join(state.unwrap_or("/var/lib/windrose")),
     }
 }
 
@@ -302,8 +305,8 @@ pub(crate) fn prefix(value: &Value<'_>) -> Option<At<IpNet>> {
     })
 }
 
-/// `[[site]]`.
-pub(crate) fn site(table: &Table<'_>) -> Option<PlacedSite> {
+/// `[[site]]`. A relative file is taken from the folder `base`, where the TOML file lies.
+pub(crate) fn site(table: &Table<'_>, base: &Path) -> Option<PlacedSite> {
     let name = placed_word(table.need("name"));
     let isp = placed_word(table.get("isp"));
     let location = table.get("location").and_then(|value| {
@@ -338,6 +341,11 @@ pub(crate) fn site(table: &Table<'_>) -> Option<PlacedSite> {
     let serves = table.get("serves").and_then(|value| value.items());
     let serves = serves.into_iter().flatten().filter_map(|v| placed_word(Some(v)));
     let serves = serves.collect();
+    let token = table.get("token_file");
+    let tokens = token.as_ref().map(|value| super::reports::tokens(value, base));
+    let on_silence = table
+        .get("on_silence")
+        .and_then(|v| super::reports::on_silence(&v));
     let name = name?;
     let site = Site {
         name: name.value.clone(),
@@ -352,11 +360,14 @@ pub(crate) fn site(table: &Table<'_>) -> Option<PlacedSite> {
         // These two are names, and found later.
         isp: None,
         serves: Vec::new(),
+        tokens: tokens.unwrap_or_default(),
+        on_silence: on_silence.unwrap_or_default(),
     };
     Some(PlacedSite {
         name,
         isp,
         serves,
+        token: token.map(|value| value.span),
         site,
     })
 }

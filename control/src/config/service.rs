@@ -59,6 +59,10 @@ pub(crate) fn service(table: &Table<'_>, known: &Known<'_>) -> Option<PlacedServ
         .and_then(|v| v.table("check = { ... }"))
         .and_then(|t| t.read(|t| check(t)));
 
+    let on_silence = table
+        .get("on_silence")
+        .and_then(|value| super::reports::on_silence(&value));
+
     let name = name?;
     for cname in &cnames {
         if cname.value.name == name.value {
@@ -87,6 +91,7 @@ pub(crate) fn service(table: &Table<'_>, known: &Known<'_>) -> Option<PlacedServ
         preference,
         prefer: prefer.unwrap_or_default(),
         parameters,
+        on_silence,
         check,
     };
     Some(PlacedService {

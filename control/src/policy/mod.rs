@@ -11,7 +11,7 @@ pub mod names;
 mod pools;
 pub mod slots;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use crate::config::model::{AllDown, Config, Service};
 use crate::health::Standing;

@@ -57,7 +57,10 @@ fn base(zones: Vec<Zone>) -> Config {
     Config {
         path: PathBuf::from("test.toml"),
         hash: String::new(),
-        appliance: Appliance { name: "test".into() },
+        appliance: Appliance {
+            name: "test".into(),
+            state: PathBuf::from("/dev/null"),
+        },
         dataplane: Dataplane {
             cores: vec![0],
             share_cores: true,
@@ -82,6 +85,7 @@ fn base(zones: Vec<Zone>) -> Config {
             listen: None,
             token: None,
         },
+        reports: None,
     }
 }
 
@@ -130,7 +134,7 @@ fn example() -> Config {
 }
 
 /// Three sites: 0 and 1 in ISPs 0 and 1, 2 in none; one service with members at each.
-pub(super) fn with_service(change: impl FnOnce(&mut Config)) -> Config {
+pub(crate) fn with_service(change: impl FnOnce(&mut Config)) -> Config {
     let mut config = example();
     config.isps = vec![
         Isp {

@@ -39,6 +39,7 @@ macro_rules! families {
         }
     )+ };
 }
+pub(crate) use families;
 
 families! {
     /// What becomes of connections: accepted = open + all ends; those refused were never accepted.
@@ -104,7 +105,7 @@ impl<T: Labelled> Default for Family<T> {
 
 impl<T: Labelled> Family<T> {
     /// Adds one.
-    pub(super) fn bump(&self, which: T) {
+    pub(crate) fn bump(&self, which: T) {
         if let Some(value) = self.values.get(which.index()) {
             value.fetch_add(1, Ordering::Relaxed);
         }

@@ -57,7 +57,10 @@ pub(crate) fn base(zones: Vec<Zone>) -> Config {
     Config {
         path: PathBuf::from("test.toml"),
         hash: String::new(),
-        appliance: Appliance { name: "test".into() },
+        appliance: Appliance {
+            name: "test".into(),
+            state: PathBuf::from("/dev/null"),
+        },
         dataplane: Dataplane {
             cores: vec![0],
             share_cores: true,
@@ -82,6 +85,7 @@ pub(crate) fn base(zones: Vec<Zone>) -> Config {
             listen: None,
             token: None,
         },
+        reports: None,
     }
 }
 
