@@ -52,6 +52,9 @@ pub struct Status {
     /// DNS over TCP; `None` where it is disabled.
     #[serde(default)]
     pub tcp: Option<TcpStatus>,
+    /// Where sites report to; `None` where they do not.
+    #[serde(default)]
+    pub reports: Option<ReportsStatus>,
     /// The ports, in the order of the configuration.
     pub ports: Vec<PortStatus>,
     /// The sites, in the order of the configuration.
@@ -166,6 +169,51 @@ pub struct SiteStatus {
     pub members: usize,
     /// Those that are up.
     pub members_up: usize,
+    /// What it says of itself; `None` when it is not to report.
+    #[serde(default)]
+    pub report: Option<SiteReportStatus>,
+}
+
+/// The receiver of sites' reports.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReportsStatus {
+    /// Where it listens.
+    pub listen: String,
+    /// SHA-256 of its certificate, hexadecimal: what agents pin.
+    pub fingerprint: String,
+    /// What became of connections and requests, since start. The names are those of `/metrics`.
+    pub requests: BTreeMap<String, u64>,
+    /// Prefixes that round-trip times are known of or wanted of.
+    pub rtt_prefixes: usize,
+    /// Every site that is to report is silent: none is avoided for it.
+    pub feed_down: bool,
+}
+
+/// What a site says of itself. Values of a silent site are those of its last report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SiteReportStatus {
+    /// Its last report is too old, or none has come for too long.
+    pub silent: bool,
+    /// What becomes of it when it is silent, unless a service says otherwise: `ignore` or `avoid`.
+    pub on_silence: String,
+    /// Seconds since its last report came; `None` before the first.
+    pub age_s: Option<f64>,
+    /// Where that came from.
+    pub from: Option<IpAddr>,
+    /// Its sequence number.
+    pub sequence: Option<u64>,
+    /// Reports taken since start.
+    pub taken: u64,
+    /// Sessions open.
+    pub sessions: Option<u64>,
+    /// Bandwidth in use, bits per second.
+    pub bandwidth_bps: Option<u64>,
+    /// New connections per second, averaged over five reports.
+    pub connections_per_second: Option<u64>,
+    /// Members that it reports as up, and as down.
+    pub members: (usize, usize),
+    /// Prefixes with a round-trip time from it.
+    pub rtts: usize,
 }
 
 /// One service.

@@ -1,8 +1,9 @@
 //! `/metrics`: status and counters in the Prometheus text format. Called by the server once a
 //! scrape; nothing is kept between scrapes, the numbers are the workers' and the prober's own.
 
-use super::api::{MemberStatus, PortStatus, ServiceStatus, Status, WorkerStatus};
+use super::api::{MemberStatus, PortStatus, ServiceStatus, SiteReportStatus, Status, WorkerStatus};
 use crate::health::State;
+use crate::reports::counters::Received;
 use crate::tcp::counters::{Connection, Labelled, Punted, Sent};
 use dataplane::counters::{Counter, Counters, Kind};
 use prometheus_client::collector::Collector;
@@ -39,6 +40,7 @@ impl Collector for Scrape {
         self.workers(&mut families)?;
         self.tcp(&mut families)?;
         self.ports(&mut families)?;
+        self.reports(&mut families)?;
         self.health(&mut families)
     }
 }
@@ -335,6 +337,73 @@ impl Scrape {
             "port_link_up",
             "1 while the port's link is up.",
             each(|p| p.link_up.into()),
+        )
+    }
+
+    fn reports(&self, families: &mut Families<'_>) -> fmt::Result {
+        let Some(status) = &self.status.reports else {
+            return Ok(());
+        };
+        families.labelled::<Received>(
+            "report_requests",
+            "outcome",
+            "What becomes of connections and requests to the receiver of reports.",
+            &status.requests,
+        )?;
+        families.gauge(
+            "report_feed_down",
+            "1: every site that is to report is silent; none is avoided for it.",
+            [(BARE, u64::from(status.feed_down))],
+        )?;
+        families.gauge(
+            "report_rtt_prefixes",
+            "Prefixes that round-trip times are known of or wanted of.",
+            [(BARE, status.rtt_prefixes as u64)],
+        )?;
+        let each = || {
+            let sites = self.status.sites.iter();
+            sites.filter_map(|site| Some(([("site", site.name.as_str())], site.report.as_ref()?)))
+        };
+        families.gauge(
+            "site_silent",
+            "1: the site is to report and has not for too long.",
+            each().map(|(labels, report)| (labels, u64::from(report.silent))),
+        )?;
+        families.counter(
+            "site_reports",
+            "Reports of the site that were taken.",
+            each().map(|(labels, report)| (labels, report.taken)),
+        )?;
+        families.gauge(
+            "site_report_age_seconds",
+            "Seconds since the site's last report; none before the first.",
+            each().filter_map(|(labels, report)| Some((labels, report.age_s?))),
+        )?;
+        let values: [(&str, &str, fn(&SiteReportStatus) -> Option<u64>); 3] = [
+            (
+                "site_sessions",
+                "Sessions open at the site, as it reported last.",
+                |r| r.sessions,
+            ),
+            (
+                "site_bandwidth_bits_per_second",
+                "Bandwidth in use at the site, as it reported last.",
+                |r| r.bandwidth_bps,
+            ),
+            (
+                "site_connections_per_second",
+                "New connections per second at the site, averaged over its last five reports.",
+                |r| r.connections_per_second,
+            ),
+        ];
+        for (name, help, value) in values {
+            let samples = each().filter_map(|(labels, report)| Some((labels, value(report)?)));
+            families.gauge(name, help, samples)?;
+        }
+        families.gauge(
+            "site_rtts",
+            "Prefixes with a round-trip time from the site.",
+            each().map(|(labels, report)| (labels, report.rtts as u64)),
         )
     }
 

@@ -3,7 +3,7 @@
 //! Exit code 0; 1 when the appliance refuses; 2 when none answers.
 
 use super::{print_json, report};
-use crate::admin::api::{ServiceStatus, Status, TcpStatus, WorkerStatus};
+use crate::admin::api::{ReportsStatus, ServiceStatus, SiteReportStatus, Status, TcpStatus, WorkerStatus};
 use crate::admin::client;
 use hyper::Method;
 use std::fmt::Write;
@@ -58,6 +58,9 @@ fn render(status: &Status, now: u64) -> String {
         tcp(&mut out, status);
     }
     sites(&mut out, status);
+    if let Some(status) = &status.reports {
+        reports(&mut out, status);
+    }
     for service in &status.services {
         members(&mut out, service);
     }
@@ -176,16 +179,75 @@ fn tcp(out: &mut String, status: &TcpStatus) {
 }
 
 fn sites(out: &mut String, status: &Status) {
-    let mut table = Table::new(&["SITE", "ISP", ">UP"]);
+    let mut table = Table::new(&[
+        "SITE",
+        "ISP",
+        ">UP",
+        "REPORT",
+        ">AGE",
+        ">SESSIONS",
+        ">BANDWIDTH",
+        ">CONN/S",
+        ">RTTS",
+    ]);
+    let number = |value: Option<u64>| value.map_or_else(|| "-".into(), |value| value.to_string());
     for site in &status.sites {
         let isp = site.isp.clone().unwrap_or_else(|| "-".into());
+        let none = SiteReportStatus::default();
+        let report = site.report.as_ref().unwrap_or(&none);
+        let state = match &site.report {
+            None => "-".into(),
+            Some(report) if report.silent => format!("SILENT ({})", report.on_silence),
+            Some(report) if report.age_s.is_none() => "awaited".into(),
+            Some(_) => "ok".into(),
+        };
         table.row([
             site.name.clone(),
             isp,
             format!("{}/{}", site.members_up, site.members),
+            state,
+            report.age_s.map_or_else(|| "-".into(), seconds),
+            number(report.sessions),
+            report.bandwidth_bps.map_or_else(|| "-".into(), bits),
+            number(report.connections_per_second),
+            site.report
+                .as_ref()
+                .map_or_else(|| "-".into(), |report| report.rtts.to_string()),
         ]);
     }
     table.print(out);
+}
+
+/// One line, and one more for what was refused, if anything was.
+fn reports(out: &mut String, status: &ReportsStatus) {
+    let feed = if status.feed_down {
+        "; ALL SILENT: none is avoided for it"
+    } else {
+        ""
+    };
+    let _ = writeln!(
+        out,
+        "\nreports on {}, certificate {}; {} prefixes for RTTs{feed}",
+        status.listen, status.fingerprint, status.rtt_prefixes,
+    );
+    let odd: Vec<String> = status
+        .requests
+        .iter()
+        .filter(|(name, count)| **count > 0 && *name != "taken")
+        .map(|(name, count)| format!("{name} {count}"))
+        .collect();
+    if !odd.is_empty() {
+        let _ = writeln!(out, "reports refused: {}", odd.join(", "));
+    }
+}
+
+/// Bits per second in the largest unit that leaves a whole part.
+fn bits(bps: u64) -> String {
+    let units = [(1_000_000_000, "Gb/s"), (1_000_000, "Mb/s"), (1000, "kb/s")];
+    match units.into_iter().find(|(unit, _)| bps >= *unit) {
+        Some((unit, name)) => format!("{:.1} {name}", bps as f64 / unit as f64),
+        None => format!("{bps} b/s"),
+    }
 }
 
 fn members(out: &mut String, service: &ServiceStatus) {
@@ -306,8 +368,11 @@ worker 0 dropped: arp 7, runt 3
 DNS over TCP: 2 connections open, 9 since start; 30 replies
 refused or dropped: refused_client 4, punted not_tcp 5, sent unknown_neighbour 6
 
-SITE   ISP   UP
-seoul  KT   1/2
+SITE   ISP   UP  REPORT            AGE  SESSIONS   BANDWIDTH  CONN/S  RTTS
+seoul  KT   1/2  SILENT (avoid)  1m15s    400000  900.0 Mb/s     120     9
+
+reports on 192.0.2.1:8853, certificate ab12; 12 prefixes for RTTs; ALL SILENT: none is avoided for it
+reports refused: bad_token 3
 
 service vod.example.com
 ADDRESS       SITE   STATE         FOR  LAST CHECK    TOOK  WEIGHT  REASON

@@ -91,6 +91,16 @@ pub enum OnSilence {
     Avoid,
 }
 
+impl OnSilence {
+    /// Its name in a configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ignore => "ignore",
+            Self::Avoid => "avoid",
+        }
+    }
+}
+
 /// A bearer token. Not shown by `Debug`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Token(pub String);

@@ -181,3 +181,7 @@ pub(crate) fn cross(document: &Table<'_>, reports: Option<&Reports>, sites: &[Pl
         );
     }
 }
+
+#[cfg(test)]
+#[path = "reports_tests.rs"]
+mod tests;

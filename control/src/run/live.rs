@@ -11,6 +11,7 @@ use crate::health::{self, Prober, Standing, State, TargetKey, Transition};
 use crate::policy::slots::{Slots, Target};
 use crate::policy::{Compiled, Compiler, Index};
 use crate::publish::Publisher;
+use crate::reports::{Receiver, ReportStore};
 use crate::tcp::Tcp;
 use anyhow::{Context, Result};
 use dataplane::arch::{TickRate, Ticks};
@@ -38,12 +39,20 @@ pub(super) struct Current {
     pub(super) loaded_at: u64,
 }
 
+/// What sites say of themselves.
+pub(super) struct Reports {
+    pub(super) store: Arc<ReportStore>,
+    /// Where they say it, if anywhere.
+    pub(super) receiver: Option<Receiver>,
+}
+
 /// The running appliance.
 pub(super) struct Live {
     path: PathBuf,
     pub(super) started: Instant,
     pub(super) ports: Vec<Port>,
     pub(super) prober: Prober,
+    pub(super) reports: Reports,
     /// DNS over TCP, if enabled. Before the publisher, which it goes through.
     pub(super) tcp: Option<Tcp>,
     pub(super) publisher: Publisher<Snapshot>,
@@ -74,6 +83,7 @@ impl Live {
         config: Arc<Config>,
         ports: Vec<Port>,
         prober: Prober,
+        reports: Reports,
         tcp: Option<Tcp>,
         publisher: Publisher<Snapshot>,
         published: Vec<Arc<Published>>,
@@ -88,6 +98,7 @@ impl Live {
             started: Instant::now(),
             ports,
             prober,
+            reports,
             tcp,
             publisher,
             published,
@@ -253,6 +264,7 @@ impl Live {
             }
         };
         self.prober.update(targets);
+        self.reports.store.configure(&config, Instant::now());
         self.set_tcp_addresses(addresses);
         self.announce(&config, |address| !known.contains(address));
         for warning in &warnings {
@@ -338,6 +350,10 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     }
     if old.dns.tcp != new.dns.tcp {
         out.push("[dns.tcp] changed: takes effect at the next start".into());
+    }
+    let receiver = |c: &Config| c.reports.as_ref().map(|r| (r.listen, r.certificate.clone()));
+    if receiver(old) != receiver(new) {
+        out.push("[reports] has another `listen` or certificate: takes effect at the next start".into());
     }
     if (&old.admin.socket, old.admin.listen, &old.admin.token)
         != (&new.admin.socket, new.admin.listen, &new.admin.token)

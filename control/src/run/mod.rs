@@ -16,6 +16,7 @@ use crate::config::model::Config;
 use crate::config::{self, Diagnostics, machine};
 use crate::health::{Prober, Transition};
 use crate::publish::Publisher;
+use crate::reports::{self, ReportStore};
 use crate::tcp::{self, Tcp};
 use anyhow::{Context, Result};
 use dataplane::arch::Isa;
@@ -26,7 +27,7 @@ use live::Live;
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -55,6 +56,7 @@ pub fn run(path: &Path) -> Result<(), RunError> {
     let runtime = cpus::runtime(&config.dataplane).map_err(RunError::Start)?;
     // Before any port: a second appliance on the same socket ends here.
     let bound = admin::Bound::bind(&config.admin).map_err(|e| RunError::Start(e.into()))?;
+    let receiver = reports::Bound::bind(&config).map_err(|e| RunError::Start(e.into()))?;
     let mut signals = Signals::take(&runtime).map_err(RunError::Start)?;
     let opened = ports::open(&config).map_err(RunError::Start)?;
     let guard = runtime.enter();
@@ -66,11 +68,16 @@ pub fn run(path: &Path) -> Result<(), RunError> {
         published,
     } = workers::prepare(&config, opened.queues, rate).map_err(RunError::Start)?;
     let (publisher, tcp) = start_publisher(&config, links, &opened.ports).map_err(RunError::Start)?;
+    let store = Arc::new(ReportStore::new(&config, Instant::now()));
+    // From now on, so that reports may be there with the first snapshot.
+    let receiver = receiver.map(|bound| bound.serve(store.clone())).transpose();
+    let receiver = receiver.context("receiver of reports").map_err(RunError::Start)?;
     let live = Live::new(
         path,
         Arc::new(config),
         opened.ports,
         prober,
+        live::Reports { store, receiver },
         tcp,
         publisher,
         published,

@@ -3,23 +3,26 @@
 use super::live::Live;
 use super::ports::mac_text;
 use crate::admin::api::{
-    Appliance, ExplainRequest, Explanation, MemberStatus, PortStatus, ReloadFuture, ServiceStatus,
-    SiteStatus, Status, TcpStatus, WorkerStatus,
+    Appliance, ExplainRequest, Explanation, MemberStatus, PortStatus, ReloadFuture, ReportsStatus,
+    ServiceStatus, SiteReportStatus, SiteStatus, Status, TcpStatus, WorkerStatus,
 };
-use crate::config::model::Config;
+use crate::config::model::{Config, OnSilence};
 use crate::health::{State, TargetKey};
+use crate::reports::store;
 use crate::tcp::Tally;
 use dataplane::counters::{Counter, Counters, Kind};
 use dataplane::io::dpdk::DpdkQueues;
 use dataplane::worker::Worker;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::time::Instant;
 
 impl Appliance for Live {
     fn status(&self) -> Status {
         let current = self.current();
         let config = current.as_ref().map_or(&self.started_by, |c| &c.index.config);
         let services = self.services(config);
+        let reported = self.reports.store.status(Instant::now());
         Status {
             appliance: config.appliance.name.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
@@ -30,7 +33,8 @@ impl Appliance for Live {
             workers: self.workers(),
             tcp: self.tcp.as_ref().map(|tcp| tcp_status(tcp.tally())),
             ports: self.port_status(),
-            sites: sites(config, &services),
+            sites: sites(config, &services, &reported),
+            reports: self.reports_status(&reported),
             services,
         }
     }
@@ -89,6 +93,17 @@ impl Live {
                 }
             })
             .collect()
+    }
+
+    fn reports_status(&self, sites: &[store::SiteStatus]) -> Option<ReportsStatus> {
+        let receiver = self.reports.receiver.as_ref()?;
+        Some(ReportsStatus {
+            listen: receiver.address.to_string(),
+            fingerprint: receiver.fingerprint.clone(),
+            requests: receiver.counters(),
+            rtt_prefixes: self.reports.store.prefixes().len(),
+            feed_down: !sites.is_empty() && sites.iter().all(|site| site.silent),
+        })
     }
 
     fn port_status(&self) -> Vec<PortStatus> {
@@ -169,7 +184,26 @@ fn tcp_status(tally: &Tally) -> TcpStatus {
     }
 }
 
-fn sites(config: &Config, services: &[ServiceStatus]) -> Vec<SiteStatus> {
+fn site_report(on_silence: OnSilence, site: &store::SiteStatus) -> SiteReportStatus {
+    let last = site.last.as_ref().map(|(report, _)| report);
+    let members = last.map_or(&[][..], |report| &report.members);
+    let count = |up| members.iter().filter(|member| member.up == Some(up)).count();
+    SiteReportStatus {
+        silent: site.silent,
+        on_silence: on_silence.name().into(),
+        age_s: site.last.as_ref().map(|(_, age)| age.as_secs_f64()),
+        from: site.from,
+        sequence: last.map(|report| report.sequence),
+        taken: site.taken,
+        sessions: last.and_then(|report| report.sessions()),
+        bandwidth_bps: last.and_then(|report| report.totals.bandwidth_bps),
+        connections_per_second: site.connections_per_second,
+        members: (count(true), count(false)),
+        rtts: site.rtts,
+    }
+}
+
+fn sites(config: &Config, services: &[ServiceStatus], reported: &[store::SiteStatus]) -> Vec<SiteStatus> {
     let members = |name: &str, up: bool| {
         services
             .iter()
@@ -185,6 +219,10 @@ fn sites(config: &Config, services: &[ServiceStatus]) -> Vec<SiteStatus> {
             isp: site.isp.map(|i| config.isps[i].name.clone()),
             members: members(&site.name, false),
             members_up: members(&site.name, true),
+            report: reported
+                .iter()
+                .find(|known| known.site == site.name)
+                .map(|known| site_report(site.on_silence, known)),
         })
         .collect()
 }
