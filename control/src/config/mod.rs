@@ -99,8 +99,8 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
     let one = |key, what| document.get(key).and_then(|value| value.table(what));
 
     let appliance = match one("appliance", "[appliance]") {
-        Some(table) => table.read(|table| sections::appliance(Some(table), base)),
-        None => sections::appliance(None, base),
+        Some(table) => table.read(|table| sections::appliance(Some(table))),
+        None => sections::appliance(None),
     };
     let reports =
         one("reports", "[reports]").and_then(|table| table.read(|table| reports::reports(table, base)));
@@ -168,7 +168,7 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
     cross::names(report, &ports, &isps, &clients, &sites, &zones, &services);
     cross::ports(report, &ports, &dataplane, &dns);
     cross::isps(report, &isps);
-    reports::cross(document, reports.as_ref(), &sites);
+    reports::cross(document, reports.as_ref(), &sites, &appliance);
     cross::members(report, &ports, &services);
 
     let mut hash = Sha256::new();

@@ -51,8 +51,8 @@ pub struct Config {
 pub struct Appliance {
     /// Name of this appliance in status, metrics and logs. Default "windrose".
     pub name: String,
-    /// `state = "/var/lib/windrose"`: folder for what outlives a restart. Made when first needed.
-    pub state: PathBuf,
+    /// `state = "/var/lib/windrose"`: folder of what is kept over restarts; nothing is kept without.
+    pub state: Option<PathBuf>,
 }
 
 /// `[reports]`: where sites report to, and what becomes of it.

@@ -1,7 +1,7 @@
 //! Reads `[reports]`, and what `[[site]]` and `[[service]]` have to do with it: tokens, and the rule for silence.
 //! Called by `config::load` and by the agent's own configuration.
 
-use super::model::{OnSilence, Reports, Token};
+use super::model::{Appliance, OnSilence, Reports, Token};
 use super::reader::{Table, Value};
 use super::sections::{PlacedSite, TOKEN_MIN, prefix};
 use std::collections::HashMap;
@@ -148,9 +148,22 @@ pub(crate) fn tokens(value: &Value<'_>, base: &Path) -> Vec<Token> {
     }
 }
 
-/// `[reports]` and the sites' tokens go together, and no two sites share a token.
-pub(crate) fn cross(document: &Table<'_>, reports: Option<&Reports>, sites: &[PlacedSite]) {
+/// `[reports]` and the sites' tokens go together, no two sites share a token, and a certificate has a place.
+pub(crate) fn cross(
+    document: &Table<'_>,
+    reports: Option<&Reports>,
+    sites: &[PlacedSite],
+    appliance: &Appliance,
+) {
     let report = document.report;
+    if let (Some(reports), Some(value)) = (reports, document.get("reports"))
+        && reports.certificate.is_none()
+        && appliance.state.is_none()
+    {
+        let message = "[reports] has no certificate, and there is no folder to keep a self-made one in";
+        let help = "add `state = \"/var/lib/windrose\"` to [appliance], or `certificate` and `key` here";
+        report.error_help(value.span, message, Some(help.into()));
+    }
     let mut seen: HashMap<&Token, &str> = HashMap::new();
     for site in sites {
         let Some(span) = &site.token else { continue };

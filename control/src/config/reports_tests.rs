@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 /// 14 lines, of which the last ends the only site.
-const BASE: &str = r#"[dataplane]
-cores = [1]
+const BASE: &str = r#"appliance.state = "/nonexistent"
+dataplane.cores = [1]
 [[port]]
 name = "wan"
 device = "net_null0"
@@ -27,9 +27,13 @@ const TOKEN: &str = "cG9saXRlIHRva2Vu";
 
 /// What loading `BASE` and `more` gives, with a token file `t`; findings as `LINE:COLUMN: message (help)`.
 fn load(more: &str, token: &str) -> (Option<Config>, Vec<String>) {
+    load_text(BASE, more, token)
+}
+
+fn load_text(base: &str, more: &str, token: &str) -> (Option<Config>, Vec<String>) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("windrose.toml");
-    fs::write(&file, format!("{BASE}{more}")).expect("written");
+    fs::write(&file, format!("{base}{more}")).expect("written");
     fs::write(folder.path().join("z"), ZONE).expect("written");
     let secret = folder.path().join("t");
     fs::write(&secret, token).expect("written");
@@ -111,6 +115,7 @@ fn tokens_are_read_and_never_shown() {
 fn what_is_wrong_has_its_place() {
     let cases = [
         ("[reports]\n", "15:1: [reports] has no `listen`"),
+        ("state = 1\n", "15:1: unknown key `state`"),
         (
             "[reports]\nlisten = \"8853\"\n",
             "16:10: `8853` is not ADDRESS:PORT",
@@ -162,4 +167,24 @@ fn what_has_no_effect_is_warned_of() {
     let (config, found) = load("[reports]\nlisten = \"192.0.2.1:8853\"\n", TOKEN);
     assert!(config.is_some());
     assert!(found[0].contains("no [[site]] has a `token_file`"), "{found:?}");
+}
+
+#[test]
+fn a_self_made_certificate_needs_a_folder() {
+    let (config, found) = load("token_file = \"t\"\n[reports]\nlisten = \"192.0.2.1:1\"\n", TOKEN);
+    assert!(config.is_some(), "{found:?}");
+    let given = "certificate = \"c\"\nkey = \"k\"\n";
+    for (more, taken) in [("", false), (given, true)] {
+        let text = format!("token_file = \"t\"\n[reports]\nlisten = \"192.0.2.1:1\"\n{more}");
+        let (config, found) = load_text(
+            &BASE.replacen("appliance.state", "appliance.name", 1),
+            &text,
+            TOKEN,
+        );
+        assert_eq!(config.is_some(), taken, "{found:?}");
+        assert!(
+            taken || found[0].starts_with("16:1: [reports] has no certificate"),
+            "{found:?}"
+        );
+    }
 }

@@ -103,14 +103,23 @@ pub(crate) fn domain_name(value: &Value<'_>) -> Option<Name> {
     }
 }
 
-/// `[appliance]`. A relative folder is taken from `base`, where the TOML file lies.
-pub(crate) fn appliance(table: Option<&Table<'_>>, base: &Path) -> Appliance {
-    let get = |key| table.and_then(|table| table.get(key));
-    let name = get("name").and_then(|value| value.word(NAME_MAX));
-    let state = get("state").and_then(|value| value.string());
+/// `[appliance]`.
+pub(crate) fn appliance(table: Option<&Table<'_>>) -> Appliance {
+    let name = table
+        .and_then(|table| table.get("name"))
+        .and_then(|value| value.word(NAME_MAX));
+    let state = table.and_then(|table| table.get("state")).and_then(|value| {
+        let text = value.string()?;
+        if !text.starts_with('/') || text.contains('\0') {
+            return value.wrong(format!(
+                "`state` must be the absolute path of a folder, not `{text}`"
+            ));
+        }
+        Some(PathBuf::from(text))
+    });
     Appliance {
         name: name.unwrap_or("windrose").to_owned(),
-        state: base.join(state.unwrap_or("/var/lib/windrose")),
+        state,
     }
 }
 

@@ -59,7 +59,7 @@ fn base(zones: Vec<Zone>) -> Config {
         hash: String::new(),
         appliance: Appliance {
             name: "test".into(),
-            state: PathBuf::from("/dev/null"),
+            state: None,
         },
         dataplane: Dataplane {
             cores: vec![0],

@@ -36,6 +36,9 @@ pub enum CertificateError {
         "{0} is there and {1} is not: restore it, or remove both to have a new certificate made (agents pin the old one)"
     )]
     Half(PathBuf, PathBuf),
+    /// There is no place for one.
+    #[error("there is none, and no `state` under [appliance] to keep one in")]
+    NoState,
     /// A file cannot be written.
     #[error("{0}: cannot write: {1}; set `state` under [appliance] to a folder that can be written")]
     Write(PathBuf, io::Error),
@@ -69,7 +72,10 @@ impl Certificate {
     pub fn load(config: &Config, reports: &Reports) -> Result<Self, CertificateError> {
         match &reports.certificate {
             Some((certificate, key)) => Self::read(certificate, key),
-            None => Self::kept(&config.appliance.state, &config.appliance.name),
+            None => match &config.appliance.state {
+                Some(state) => Self::kept(state, &config.appliance.name),
+                None => Err(CertificateError::NoState),
+            },
         }
     }
 

@@ -18,7 +18,7 @@ impl Lab {
     async fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let config = with_service(|config| {
-            config.appliance.state = folder.path().join("state");
+            config.appliance.state = Some(folder.path().join("state"));
             config.reports = Some(Reports {
                 listen: ([127, 0, 0, 1], 0).into(),
                 certificate: None,
