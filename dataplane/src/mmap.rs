@@ -151,6 +151,14 @@ impl<T: Zeroable> Table<T> {
         Ok(table)
     }
 
+    /// A table with the same entries. Errors as [`Table::zeroed`].
+    pub fn copy(&self) -> io::Result<Self>
+    where
+        T: Copy,
+    {
+        Self::from_vec(self.to_vec())
+    }
+
     fn boxed(entries: Box<[T]>) -> Self {
         let len = entries.len();
         let start = NonNull::from(Box::leak(entries)).cast();

@@ -365,6 +365,8 @@ pub struct Service {
     pub name: Name,
     /// TTL of its answers, seconds.
     pub ttl: u32,
+    /// TTL of its answers while a member is down or has less than its share, seconds.
+    pub ttl_degraded: u32,
     /// Addresses in an answer, 1 to 16.
     pub answers: u8,
     /// `ecs = true`: whether client subnets (RFC 7871) are honoured for it, if they are at all.
@@ -397,6 +399,7 @@ impl Default for Service {
         Self {
             name: Name::root_vec(),
             ttl: 30,
+            ttl_degraded: 15,
             answers: 1,
             ecs: true,
             chain: Metric::USUAL.to_vec(),

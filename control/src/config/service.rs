@@ -39,6 +39,10 @@ pub(crate) fn service(table: &Table<'_>, known: &Known<'_>) -> Option<PlacedServ
         .get("ttl")
         .and_then(|value| value.integer(0..=TTL_MAX))
         .unwrap_or(30);
+    let ttl_degraded = table
+        .get("ttl_degraded")
+        .and_then(|value| value.integer(0..=TTL_MAX))
+        .unwrap_or_else(|| (ttl / 2).max(1).min(ttl));
     let answers = table
         .get("answers")
         .and_then(|value| value.integer(1..=16))
@@ -79,6 +83,7 @@ pub(crate) fn service(table: &Table<'_>, known: &Known<'_>) -> Option<PlacedServ
     let service = Service {
         name: name.value.clone(),
         ttl,
+        ttl_degraded,
         answers,
         ecs,
         chain: chain

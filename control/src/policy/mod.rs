@@ -3,25 +3,29 @@
 //! Called by `run` for each configuration and each change of health; also by `check`. [`names`] compiles
 //! zones, [`chain`] runs the metrics, [`slots`] keeps member slots stable, `pools` lays out members.
 
+pub mod cells;
 pub mod chain;
 #[cfg(test)]
 mod cname_tests;
 mod limits;
 pub mod names;
 mod pools;
+pub mod site_words;
 pub mod slots;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::config::model::{AllDown, Config, Service};
+use crate::config::model::{AllDown, Config, Service, Spread};
 use crate::health::Standing;
 use anyhow::{Context, Result};
+use cells::{Cells, Changed};
 use chain::{Candidate, Chain, ClientClass, Facts, Needs};
 use dataplane::stages::classify::PortView;
 use dataplane::tables::answers::AnswersBuilder;
 use dataplane::tables::classes::{Classes, Prefix};
-use dataplane::tables::plans::{self, Cell, Policy};
-use dataplane::tables::{NONE, Paged, Snapshot};
+use dataplane::tables::plans;
+use dataplane::tables::words::ALWAYS_WHOLE;
+use dataplane::tables::{NONE, Snapshot};
 use dataplane::wire::cookie::Secret;
 use ipnet::IpNet;
 #[cfg_attr(
@@ -41,6 +45,8 @@ pub struct PolicyKey {
     pub chain: Chain,
     /// Whether the client may be a client subnet.
     pub ecs: bool,
+    /// Bits of the client's address that choose among equals, IPv4 and IPv6; 0 unless `static` hashes.
+    pub hashed: (u8, u8),
     /// The sites that the services' members stand at, ascending, with their preference.
     pub sites: Vec<Candidate>,
 }
@@ -55,6 +61,10 @@ impl PolicyKey {
         Self {
             chain: Chain::of(service),
             ecs: service.ecs,
+            hashed: match service.spread {
+                Spread::ConsistentHash { prefix_v4, prefix_v6 } => (prefix_v4, prefix_v6),
+                Spread::RoundRobin | Spread::Weighted => (0, 0),
+            },
             sites: sites
                 .into_iter()
                 .map(|site| Candidate::of(config, service, site))
@@ -109,9 +119,20 @@ pub struct Compiler {
     /// Member slots, and the words that say their health: shared with whoever takes changes of health,
     /// which must not wait for a compilation.
     pub slots: Arc<Mutex<Slots>>,
+    /// What is known of sites and clients: what the next compilation goes by.
+    pub facts: Arc<Facts>,
     generation: u64,
     /// Secret for cookies where none is configured.
     cookie_secret: Option<Secret>,
+    kept: Option<Kept>,
+}
+
+/// What was compiled last, to compile parts of it again.
+#[derive(Debug)]
+struct Kept {
+    snapshot: Snapshot,
+    cells: Cells,
+    records: Vec<pools::Records>,
 }
 
 impl Compiler {
@@ -149,9 +170,16 @@ impl Compiler {
                 let firsts = slots
                     .place(&pool_key, &standing)
                     .with_context(|| format!("service {}", service.name))?;
+                let site_words = site_words(&mut slots, &config, &key)?;
                 drop(slots);
+                let placed = pools::Placed {
+                    pool: &pool_key,
+                    firsts: &firsts,
+                    site_words: &site_words,
+                };
+                let index = layout.pool(service, &key, which, placed, &mut answers)?;
                 used.insert(pool_key);
-                layout.pool(service, &key, which, &firsts, &mut answers)
+                Ok(index)
             };
             services.push(plans::Service {
                 policy,
@@ -160,8 +188,9 @@ impl Compiler {
                 decides: pool(Which::Decides)?,
             });
         }
-        let (classes, class_count) = classes(&config)?;
-        let (policy_table, cells) = cells(&policies, class_count, &Facts::none(&config))?;
+        let (classes, class_list) = classes(&config)?;
+        let cells = Cells::compile(&policies, Arc::new(class_list), 0, &self.facts)?;
+        let policy_table = cells.policies();
         for (i, (service, compiled)) in config.services.iter().zip(&services).enumerate() {
             let policy = policy_table.get(compiled.policy as usize).copied();
             let service_name = names::ServiceName {
@@ -176,7 +205,16 @@ impl Compiler {
         let generation = self.generation;
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         slots.retain(generation, &used, oldest_in_use);
+        let sites = config.sites.iter().map(|site| site.name.as_str()).collect();
+        slots.sites.retain(generation, &sites, oldest_in_use);
+        pools::set_ttls(
+            &layout.records,
+            &slots,
+            &mut layout.records_a,
+            &mut layout.records_aaaa,
+        );
         drop(slots);
+        let records = std::mem::take(&mut layout.records);
         let (members_v4, members_v6) = (
             std::mem::take(&mut layout.members_v4),
             std::mem::take(&mut layout.members_v6),
@@ -189,9 +227,14 @@ impl Compiler {
             zones: Arc::new(names.zones),
             classes: Arc::new(classes),
             plans: Arc::new(layout.plans(services, policy_table)?),
-            cells: Paged::new(cells),
+            cells: cells.table(),
             limits: limits::limits(&config.dns, &mut self.cookie_secret)?,
         };
+        self.kept = Some(Kept {
+            snapshot: snapshot.clone(),
+            cells,
+            records,
+        });
         Ok(Compiled {
             snapshot,
             index: Index {
@@ -201,6 +244,36 @@ impl Compiler {
                 members_v6,
             },
         })
+    }
+
+    /// Compiles again what goes by facts that changed, and by how members stand: cells, and the TTLs of degraded pools.
+    /// A snapshot that shares all else with the last, or `None` when all came out as it was.
+    ///
+    /// # Errors
+    /// When the kernel has no memory.
+    pub fn refresh(&mut self, changed: &Changed) -> Result<Option<Snapshot>> {
+        let Some(kept) = &mut self.kept else {
+            return Ok(None);
+        };
+        let mut others = kept.cells.refresh(changed, &self.facts) > 0;
+        if others {
+            kept.snapshot.cells = kept.cells.table();
+        }
+        let plans = &kept.snapshot.plans;
+        let (mut a, mut aaaa) = (plans.records_a.to_vec(), plans.records_aaaa.to_vec());
+        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let ttls = pools::set_ttls(&kept.records, &slots, &mut a, &mut aaaa);
+        drop(slots);
+        if ttls {
+            kept.snapshot.plans = Arc::new(plans.with_records(a, aaaa)?);
+            others = true;
+        }
+        if !others {
+            return Ok(None);
+        }
+        self.generation += 1;
+        kept.snapshot.generation = self.generation;
+        Ok(Some(kept.snapshot.clone()))
     }
 
     /// The generation compiled last.
@@ -235,8 +308,18 @@ fn pool_key(service: &Service, policy: &PolicyKey, which: Which) -> Option<PoolK
     })
 }
 
+/// The site word of each site of a policy, for its pools.
+fn site_words(slots: &mut Slots, config: &Config, policy: &PolicyKey) -> Result<Vec<u16>> {
+    let Some(watch) = pools::watch(policy) else {
+        return Ok(vec![ALWAYS_WHOLE; policy.sites.len()]);
+    };
+    let word = |candidate: &Candidate| slots.sites.place(&config.sites[candidate.site].name, watch);
+    let words: Option<Vec<u16>> = policy.sites.iter().map(word).collect();
+    words.context("more than 2,048 sites; after many reloads with other sites a restart helps")
+}
+
 /// Client classes: one for each ISP, from 1.
-fn classes(config: &Config) -> Result<(Classes, u32)> {
+fn classes(config: &Config) -> Result<(Classes, Vec<ClientClass>)> {
     let (mut v4, mut v6) = (Vec::new(), Vec::new());
     for (i, isp) in config.isps.iter().enumerate() {
         let class = u16::try_from(i + 1)
@@ -251,41 +334,11 @@ fn classes(config: &Config) -> Result<(Classes, u32)> {
         }
     }
     let count = config.isps.len() as u32 + 1;
-    Ok((Classes::build(v4, v6, count)?, count))
-}
-
-/// The cell [policy][class] of all policies.
-fn cells(policies: &[PolicyKey], class_count: u32, facts: &Facts) -> Result<(Vec<Policy>, Vec<Cell>)> {
-    let mut table = Vec::new();
-    let mut cells: Vec<Cell> = Vec::new();
-    for key in policies {
-        let mut flags = 0;
-        if key.by_class() {
-            flags |= Policy::BY_CLASS;
-        }
-        if !key.ecs {
-            flags |= Policy::BY_SOURCE;
-        }
-        let first = u32::try_from(cells.len())
-            .ok()
-            .filter(|first| *first < Policy::CELLS_MAX)
-            .context("more than 1 G cells: fewer policies or ISPs")?;
-        table.push(Policy {
-            cells: first,
-            flags,
-            ..Policy::default()
-        });
-        let classes = if key.by_class() { class_count } else { 1 };
-        for class in 0..classes {
-            let client = ClientClass {
-                isp: (class as usize).checked_sub(1),
-                ..ClientClass::default()
-            };
-            let tiers = chain::rank(&key.chain, &key.sites, &client, facts);
-            cells.push(Cell::new(tiers.iter().map(Vec::as_slice)));
-        }
-    }
-    Ok((table, cells))
+    let isp = |class: u32| ClientClass {
+        isp: (class as usize).checked_sub(1),
+        ..ClientClass::default()
+    };
+    Ok((Classes::build(v4, v6, count)?, (0..count).map(isp).collect()))
 }
 
 /// Secret keys for the hash of names, from the kernel.

@@ -1,14 +1,15 @@
 //! Lays out pools for the workers: groups, pre-encoded records, weights. Called by the compiler alone.
 
 use super::PolicyKey;
-use super::slots::group_mask;
+use super::site_words::Watch;
+use super::slots::{PoolKey, Slots, group_mask};
 use crate::config::model::{AllDown, CnameMember, Member, Metric, Name, Service, Spread};
 use anyhow::{Context, Result};
 use dataplane::mmap::Table;
 use dataplane::tables::NONE;
 use dataplane::tables::answers::{AnswersBuilder, BlobBuilder, Section};
 use dataplane::tables::plans::{
-    self, Group, Hot, Plans, Policy, Pool, RecordA, RecordAaaa, record_a, record_aaaa, record_cname,
+    self, Group, Hot, Plans, Policy, Pool, RecordA, RecordAaaa, record_a, record_aaaa, record_cname, set_ttl,
 };
 use dataplane::tables::words::ALWAYS_UP;
 use dataplane::wire::dns::rtype;
@@ -16,6 +17,7 @@ use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::Range;
 
 /// A member of a pool.
 #[derive(Clone, Copy)]
@@ -73,14 +75,90 @@ pub(crate) fn members(service: &Service, site: usize, which: Which) -> impl Iter
 struct Shape {
     firsts: Vec<u32>,
     which: Which,
-    ttl: u32,
+    ttl: (u32, u32),
     answers: u8,
-    spread: Spread,
+    flags: u8,
     any_health: bool,
+    watch: Option<Watch>,
     weights: Vec<u16>,
     fixed: Vec<IpAddr>,
     sites: Vec<usize>,
     cnames: Vec<Name>,
+}
+
+/// Where a pool stands among the words.
+#[derive(Clone, Copy)]
+pub(super) struct Placed<'a> {
+    pub(super) pool: &'a PoolKey,
+    /// First slot of each group.
+    pub(super) firsts: &'a [u32],
+    /// Site word of each group.
+    pub(super) site_words: &'a [u16],
+}
+
+/// The records of a pool, whose TTL hangs on how its members stand.
+#[derive(Clone, Debug)]
+pub(super) struct Records {
+    pool: PoolKey,
+    v6: bool,
+    /// Indices in the records of their family.
+    members: Range<usize>,
+    ttl: u32,
+    ttl_degraded: u32,
+}
+
+/// Sets the TTLs of records by whether their pools are degraded. True when any is another than before.
+pub(super) fn set_ttls(
+    records: &[Records],
+    slots: &Slots,
+    a: &mut [RecordA],
+    aaaa: &mut [RecordAaaa],
+) -> bool {
+    fn set<const N: usize>(records: Option<&mut [[u8; N]]>, ttl: u32) -> bool {
+        let mut others = false;
+        for record in records.into_iter().flatten() {
+            let before = *record;
+            set_ttl(record, ttl);
+            others |= *record != before;
+        }
+        others
+    }
+    let mut others = false;
+    for pool in records {
+        let ttl = if slots.is_degraded(&pool.pool) {
+            pool.ttl_degraded
+        } else {
+            pool.ttl
+        };
+        others |= match pool.v6 {
+            true => set(aaaa.get_mut(pool.members.clone()), ttl),
+            false => set(a.get_mut(pool.members.clone()), ttl),
+        };
+    }
+    others
+}
+
+/// How members of a policy's pools are drawn.
+fn flags(policy: &PolicyKey, spread: Spread) -> u8 {
+    let by_count = match policy.chain.has(Metric::LeastSelected) {
+        true => Pool::LEAST_SELECTED,
+        false => 0,
+    };
+    match spread {
+        Spread::RoundRobin => by_count,
+        Spread::Weighted => by_count | Pool::WEIGHTED,
+        // Each client has its members: there is nothing to even out.
+        Spread::ConsistentHash { .. } => Pool::HASHED | Pool::WEIGHTED,
+    }
+}
+
+/// What of a site's word a policy's pools look at.
+pub(super) fn watch(policy: &PolicyKey) -> Option<Watch> {
+    if policy.chain.has(Metric::Capacity) {
+        Some(Watch::Capacity)
+    } else {
+        policy.chain.has(Metric::Health).then_some(Watch::Silence)
+    }
 }
 
 /// Pools being laid out.
@@ -89,13 +167,14 @@ pub(super) struct Layout {
     shapes: HashMap<Shape, u32>,
     pools: Vec<Pool>,
     groups: Vec<Group>,
-    records_a: Vec<RecordA>,
-    records_aaaa: Vec<RecordAaaa>,
+    pub(super) records_a: Vec<RecordA>,
+    pub(super) records_aaaa: Vec<RecordAaaa>,
     weights_a: Vec<u16>,
     weights_aaaa: Vec<u16>,
     identities_a: Vec<u64>,
     identities_aaaa: Vec<u64>,
     layout: u32,
+    pub(super) records: Vec<Records>,
     pub(super) members_v4: Vec<(String, usize)>,
     pub(super) members_v6: Vec<(String, usize)>,
 }
@@ -109,15 +188,16 @@ impl Layout {
         }
     }
 
-    /// A pool of a service, whose groups start at the slots `firsts`; equal pools are one.
+    /// A pool of a service at its place; equal pools are one.
     pub(super) fn pool(
         &mut self,
         service: &Service,
         policy: &PolicyKey,
         which: Which,
-        firsts: &[u32],
+        placed: Placed<'_>,
         answers: &mut AnswersBuilder,
     ) -> Result<u32> {
+        let firsts = placed.firsts;
         let v6 = which == Which::V6;
         let sites: Vec<usize> = policy.sites.iter().map(|c| c.site).collect();
         let all = || sites.iter().flat_map(|&site| members(service, site, which));
@@ -130,14 +210,15 @@ impl Layout {
         let shape = Shape {
             firsts: firsts.to_vec(),
             which,
-            ttl: service.ttl,
+            ttl: (service.ttl, service.ttl_degraded),
             answers: if which == Which::Decides {
                 1
             } else {
                 service.answers
             },
-            spread: service.spread,
+            flags: flags(policy, service.spread),
             any_health: !policy.chain.has(Metric::Health),
+            watch: watch(policy),
             weights: all().map(|m| m.weight()).collect(),
             fixed,
             sites: sites.clone(),
@@ -164,15 +245,13 @@ impl Layout {
             fixed: fixed_blob(service.ttl, &shape.fixed, answers)?,
             weight_max: shape.weights.iter().copied().max().unwrap_or(0),
             answers: shape.answers,
+            flags: shape.flags,
             ..Pool::default()
         }
         .with_groups(
             self.groups.len() as u32,
             u16::try_from(sites.len()).context("more than 65,535 sites")?,
         );
-        if service.spread == Spread::Weighted {
-            pool.flags |= Pool::WEIGHTED;
-        }
         let word_of = |slot: u32| match shape.any_health {
             true => ALWAYS_UP,
             false => (slot / 64) as u16,
@@ -180,7 +259,7 @@ impl Layout {
         if let Some(start) = one_run(firsts, counts).filter(|start| start % 64 + total as u32 <= 64) {
             pool = pool.in_one_word(word_of(start), group_mask(start, total), first_member);
         }
-        for (&site, &first_slot) in sites.iter().zip(firsts) {
+        for ((&site, &first_slot), &word_of_site) in sites.iter().zip(firsts).zip(placed.site_words) {
             let first = if v6 {
                 self.records_aaaa.len()
             } else {
@@ -199,10 +278,22 @@ impl Layout {
                 },
                 first,
                 word: word_of(first_slot),
-                site: u16::try_from(site).context("more than 65,535 sites")?,
+                site: word_of_site,
             });
         }
         self.pools.push(pool);
+        self.records.push(Records {
+            pool: placed.pool.clone(),
+            v6,
+            members: first_member as usize..first_member as usize + total,
+            ttl: service.ttl,
+            // Who does not look at health is never degraded.
+            ttl_degraded: if shape.any_health {
+                service.ttl
+            } else {
+                service.ttl_degraded
+            },
+        });
         let index = self.pools.len() as u32 - 1;
         self.shapes.insert(shape, index);
         Ok(index)

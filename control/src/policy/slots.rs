@@ -4,6 +4,7 @@
 //! its slots, and a slot that is no longer used is given to another pool only when no worker has a
 //! snapshot that names it. Health changes become new values of whole words here.
 
+use super::site_words::SiteWords;
 use crate::config::model::{AllDown, Check};
 use crate::health::Standing;
 use dataplane::link::{WordTarget, WordValue};
@@ -58,6 +59,8 @@ pub struct Slots {
     changed: BTreeSet<u32>,
     /// Slots of each target, and which pools they are in.
     users: HashMap<Target, HashSet<Arc<PoolKey>>>,
+    /// The words of sites, which go the same way.
+    pub sites: SiteWords,
 }
 
 /// Bits `first % 64 ..` of a group of `len` slots, which never straddles a word.
@@ -201,15 +204,31 @@ impl Slots {
         pools.len()
     }
 
+    /// Whether a member of the pool is down or has less than its share.
+    pub fn is_degraded(&self, pool: &PoolKey) -> bool {
+        let Some(placed) = self.pools.get(pool) else {
+            return false;
+        };
+        placed.firsts.iter().zip(&pool.groups).any(|(&first, group)| {
+            let mask = group_mask(first, group.len());
+            let members = self.words.get(first as usize / 64).copied().unwrap_or_default();
+            members.up & !members.partial() & mask != mask
+        })
+    }
+
     /// The words that changed since last asked.
     pub fn take_changes(&mut self) -> Vec<(WordTarget, WordValue)> {
         let changed = std::mem::take(&mut self.changed);
-        changed.into_iter().map(|word| self.word(word)).collect()
+        let mut words: Vec<_> = changed.into_iter().map(|word| self.word(word)).collect();
+        words.extend(self.sites.take_changes());
+        words
     }
 
     /// Every word that was ever used, as it stands.
     pub fn words(&self) -> Vec<(WordTarget, WordValue)> {
-        (0..self.words.len() as u32).map(|word| self.word(word)).collect()
+        let mut words: Vec<_> = (0..self.words.len() as u32).map(|word| self.word(word)).collect();
+        words.extend(self.sites.words());
+        words
     }
 
     fn word(&self, word: u32) -> (WordTarget, WordValue) {

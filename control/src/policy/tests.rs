@@ -162,6 +162,7 @@ pub(crate) fn with_service(change: impl FnOnce(&mut Config)) -> Config {
     config.services = vec![Service {
         name: name("vod.example.com."),
         ttl: 30,
+        ttl_degraded: 30,
         answers: 2,
         ecs: true,
         chain: vec![Metric::Health, Metric::Isp, Metric::Preference, Metric::Static],

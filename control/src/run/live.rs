@@ -8,6 +8,7 @@ use crate::admin::api::ReloadReport;
 use crate::config::model::{Config, CookieMode};
 use crate::config::{self};
 use crate::health::{self, Prober, Standing, State, TargetKey, Transition};
+use crate::policy::cells::Changed;
 use crate::policy::slots::{Slots, Target};
 use crate::policy::{Compiled, Compiler, Index};
 use crate::publish::Publisher;
@@ -27,9 +28,12 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::Notify;
 
 /// Longest wait for the first result of new checks before their members count as down.
 const FIRST_CHECK_MAX: Duration = Duration::from_secs(5);
+/// How long plans may lag behind the words.
+const REFRESH_DELAY: Duration = Duration::from_millis(50);
 
 /// What is published now.
 pub(super) struct Current {
@@ -64,6 +68,8 @@ pub(super) struct Live {
     pub(super) started_by: Arc<Config>,
     compiler: tokio::sync::Mutex<Compiler>,
     slots: Arc<Mutex<Slots>>,
+    /// Something that compiled plans go by changed: see [`Live::keep_fresh`].
+    stale: Notify,
     /// Held over a whole reload, so that of two the later one's file is what stays.
     reloading: tokio::sync::Mutex<()>,
 }
@@ -108,6 +114,7 @@ impl Live {
             started_by: config,
             slots: compiler.slots.clone(),
             compiler: tokio::sync::Mutex::new(compiler),
+            stale: Notify::new(),
             reloading: tokio::sync::Mutex::default(),
         })
     }
@@ -221,8 +228,37 @@ impl Live {
         if let Err(error) = self.send_words() {
             tracing::error!(%error, "a change of health does not reach the workers");
         }
+        self.stale.notify_one();
         // The prober has logged the change itself.
         tracing::debug!(address = %target.address, pools, "words sent");
+    }
+
+    /// Compiles again what goes by how members stand, soon after that changed: words have done the urgent part.
+    pub(super) async fn keep_fresh(&self) {
+        loop {
+            self.stale.notified().await;
+            // What comes together is compiled together.
+            tokio::time::sleep(REFRESH_DELAY).await;
+            if let Err(error) = self.refresh(&Changed::default()).await {
+                tracing::error!(error = format!("{error:#}"), "plans are not brought up to date");
+            }
+        }
+    }
+
+    /// Compiles again what `changed` touches, and publishes it if it came out otherwise.
+    async fn refresh(&self, changed: &Changed) -> Result<()> {
+        let mut compiler = self.compiler.lock().await;
+        let Some(snapshot) = tokio::task::block_in_place(|| compiler.refresh(changed))? else {
+            return Ok(());
+        };
+        let generation = snapshot.generation;
+        let snapshot = Arc::new(snapshot);
+        self.publisher.publish(snapshot.clone(), generation)?;
+        if let Some(current) = &mut *self.current() {
+            current.snapshot = snapshot;
+        }
+        tracing::debug!(generation, "plans brought up to date");
+        Ok(())
     }
 
     /// Loads the configuration file anew and publishes it, or keeps the old one whole.

@@ -181,6 +181,11 @@ async fn main_loop(live: &Arc<Live>, mut transitions: UnboundedReceiver<Transiti
     let isa = Isa::detect().name();
     tracing::info!(generation = live.status().generation, isa, "ready");
     let mut clock = tokio::time::interval(CLOCK_EVERY);
+    // By itself: a compilation must not delay words.
+    let fresh = tokio::spawn({
+        let live = live.clone();
+        async move { live.keep_fresh().await }
+    });
     loop {
         tokio::select! {
             () = signals.interrupt.notified() => break,
@@ -200,5 +205,6 @@ async fn main_loop(live: &Arc<Live>, mut transitions: UnboundedReceiver<Transiti
             }
         }
     }
+    fresh.abort();
     tracing::info!("stopping");
 }

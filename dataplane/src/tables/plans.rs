@@ -10,6 +10,7 @@ use crate::arch;
 use crate::mmap::Table;
 use crate::wire::dns::rtype;
 use crate::zeroable;
+use std::io;
 
 /// Sites that one cell can rank. A policy with more keeps the best.
 pub const RANKED_MAX: usize = 28;
@@ -338,6 +339,27 @@ pub struct Family<'a> {
 }
 
 impl Plans {
+    /// The same with other records of the same members. Control only: it allocates.
+    ///
+    /// # Errors
+    /// When the kernel has no memory.
+    pub fn with_records(&self, a: Vec<RecordA>, aaaa: Vec<RecordAaaa>) -> io::Result<Self> {
+        Ok(Self {
+            services: self.services.copy()?,
+            hot: self.hot.copy()?,
+            policies: self.policies.copy()?,
+            pools: self.pools.copy()?,
+            groups: self.groups.copy()?,
+            records_a: Table::from_vec(a)?,
+            records_aaaa: Table::from_vec(aaaa)?,
+            weights_a: self.weights_a.copy()?,
+            weights_aaaa: self.weights_aaaa.copy()?,
+            identities_a: self.identities_a.copy()?,
+            identities_aaaa: self.identities_aaaa.copy()?,
+            layout: self.layout,
+        })
+    }
+
     /// What members are drawn by.
     pub fn family(&self, v6: bool) -> Family<'_> {
         match v6 {
@@ -391,6 +413,15 @@ fn record_a_of(rtype: u16, ttl: u32, rdata: [u8; 4]) -> RecordA {
     let ([r0, r1], [t0, t1, t2, t3]) = (rtype.to_be_bytes(), ttl.to_be_bytes());
     let [a, b, c, d] = rdata;
     [0xc0, 12, r0, r1, 0, 1, t0, t1, t2, t3, 0, 4, a, b, c, d]
+}
+
+/// Sets the TTL of a pre-encoded address record, of either family. What stands for a name has its TTL in its blob.
+pub fn set_ttl(record: &mut [u8], ttl: u32) {
+    if let Some([_, _, t0, t1, _, _, seconds @ ..]) = record.first_chunk_mut::<10>()
+        && matches!(u16::from_be_bytes([*t0, *t1]), rtype::A | rtype::AAAA)
+    {
+        *seconds = ttl.to_be_bytes();
+    }
 }
 
 /// The pre-encoded AAAA record of a member.

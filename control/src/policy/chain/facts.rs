@@ -66,6 +66,18 @@ pub struct ClientClass {
     pub measured: Option<IpNet>,
 }
 
+impl ClientClass {
+    /// Whose evidence counts for it: the narrowest first.
+    pub fn clients(&self) -> impl Iterator<Item = Clients> {
+        let prefix = self.measured.map(Clients::Prefix);
+        let both = self.isp.zip(self.country);
+        let isp_country = both.map(|(isp, country)| Clients::IspCountry(isp, country));
+        let isp = self.isp.map(Clients::Isp);
+        let country = self.country.map(Clients::Country);
+        [prefix, isp_country, isp, country].into_iter().flatten()
+    }
+}
+
 /// Who measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
@@ -149,20 +161,12 @@ impl Facts {
         source: Source,
         max_age: Duration,
     ) -> Option<&Evidence> {
-        let prefix = class.measured.map(Clients::Prefix);
-        let both = class.isp.zip(class.country);
-        let isp_country = both.map(|(isp, country)| Clients::IspCountry(isp, country));
-        let isp = class.isp.map(Clients::Isp);
-        let country = class.country.map(Clients::Country);
         let of = |clients| {
             self.latency
                 .get(&(clients, site))?
                 .iter()
                 .find(|e| e.source == source && e.age <= max_age)
         };
-        [prefix, isp_country, isp, country]
-            .into_iter()
-            .flatten()
-            .find_map(of)
+        class.clients().find_map(of)
     }
 }
