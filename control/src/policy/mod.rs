@@ -10,16 +10,19 @@ mod cname_tests;
 mod limits;
 pub mod names;
 mod pools;
+#[cfg(test)]
+mod refresh_tests;
 pub mod site_words;
 pub mod slots;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::config::model::{AllDown, Config, Service, Spread};
+use crate::config::model::{AllDown, Config, Metric, OnSilence, Service, Site, Spread};
 use crate::health::Standing;
+use crate::reports::silence;
 use anyhow::{Context, Result};
 use cells::{Cells, Changed};
-use chain::{Candidate, Chain, ClientClass, Facts, Needs};
+use chain::{Candidate, Chain, ClientClass, Facts, Needs, SiteFacts};
 use dataplane::stages::classify::PortView;
 use dataplane::tables::answers::AnswersBuilder;
 use dataplane::tables::classes::{Classes, Prefix};
@@ -33,6 +36,7 @@ use ipnet::IpNet;
     allow(unused_imports, reason = "explain's, which comes with ports")
 )]
 pub(crate) use pools::{Given, Which, members};
+use site_words::{Shares, Watch};
 use slots::{PoolKey, Slots, Target};
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -170,7 +174,7 @@ impl Compiler {
                 let firsts = slots
                     .place(&pool_key, &standing)
                     .with_context(|| format!("service {}", service.name))?;
-                let site_words = site_words(&mut slots, &config, &key)?;
+                let site_words = site_words(&mut slots, &config, service, &key)?;
                 drop(slots);
                 let placed = pools::Placed {
                     pool: &pool_key,
@@ -308,14 +312,37 @@ fn pool_key(service: &Service, policy: &PolicyKey, which: Which) -> Option<PoolK
     })
 }
 
-/// The site word of each site of a policy, for its pools.
-fn site_words(slots: &mut Slots, config: &Config, policy: &PolicyKey) -> Result<Vec<u16>> {
-    let Some(watch) = pools::watch(policy) else {
-        return Ok(vec![ALWAYS_WHOLE; policy.sites.len()]);
+/// The site word of each site of a service's policy.
+fn site_words(slots: &mut Slots, config: &Config, service: &Service, policy: &PolicyKey) -> Result<Vec<u16>> {
+    let word = |candidate: &Candidate| {
+        let site = &config.sites[candidate.site];
+        let watch = Watch {
+            capacity: policy.chain.has(Metric::Capacity),
+            silence: service.on_silence.unwrap_or(site.on_silence) == OnSilence::Avoid,
+        };
+        match watch.is_nothing() {
+            true => Some(ALWAYS_WHOLE),
+            false => slots.sites.place(&site.name, watch),
+        }
     };
-    let word = |candidate: &Candidate| slots.sites.place(&config.sites[candidate.site].name, watch);
     let words: Option<Vec<u16>> = policy.sites.iter().map(word).collect();
-    words.context("more than 2,048 sites; after many reloads with other sites a restart helps")
+    words.with_context(|| {
+        format!(
+            "more than {} sites; after reloads with ever other sites a restart helps",
+            site_words::PLACES
+        )
+    })
+}
+
+/// What there is against each site of a configuration, in its order.
+pub fn site_shares(config: &Config, facts: &Facts) -> Vec<Shares> {
+    let feed_down = silence::is_feed_down(config, facts);
+    let shares = |(site, facts): (&Site, &SiteFacts)| Shares {
+        capacity: chain::capacity::site_share(facts, site, &config.selection.capacity),
+        // When all are silent it is the reports that fail, not the sites.
+        silent: facts.silent && !feed_down,
+    };
+    config.sites.iter().zip(&facts.sites).map(shares).collect()
 }
 
 /// Client classes: one for each ISP, from 1.

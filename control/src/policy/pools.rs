@@ -1,7 +1,6 @@
 //! Lays out pools for the workers: groups, pre-encoded records, weights. Called by the compiler alone.
 
 use super::PolicyKey;
-use super::site_words::Watch;
 use super::slots::{PoolKey, Slots, group_mask};
 use crate::config::model::{AllDown, CnameMember, Member, Metric, Name, Service, Spread};
 use anyhow::{Context, Result};
@@ -79,7 +78,7 @@ struct Shape {
     answers: u8,
     flags: u8,
     any_health: bool,
-    watch: Option<Watch>,
+    site_words: Vec<u16>,
     weights: Vec<u16>,
     fixed: Vec<IpAddr>,
     sites: Vec<usize>,
@@ -152,15 +151,6 @@ fn flags(policy: &PolicyKey, spread: Spread) -> u8 {
     }
 }
 
-/// What of a site's word a policy's pools look at.
-pub(super) fn watch(policy: &PolicyKey) -> Option<Watch> {
-    if policy.chain.has(Metric::Capacity) {
-        Some(Watch::Capacity)
-    } else {
-        policy.chain.has(Metric::Health).then_some(Watch::Silence)
-    }
-}
-
 /// Pools being laid out.
 #[derive(Default)]
 pub(super) struct Layout {
@@ -218,7 +208,7 @@ impl Layout {
             },
             flags: flags(policy, service.spread),
             any_health: !policy.chain.has(Metric::Health),
-            watch: watch(policy),
+            site_words: placed.site_words.to_vec(),
             weights: all().map(|m| m.weight()).collect(),
             fixed,
             sites: sites.clone(),

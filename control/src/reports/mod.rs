@@ -14,7 +14,7 @@ mod limits;
 pub mod receiver;
 pub mod report;
 pub mod rtt;
-mod silence;
+pub mod silence;
 pub mod store;
 
 pub use receiver::{Bound, Receiver};

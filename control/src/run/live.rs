@@ -8,7 +8,6 @@ use crate::admin::api::ReloadReport;
 use crate::config::model::{Config, CookieMode};
 use crate::config::{self};
 use crate::health::{self, Prober, Standing, State, TargetKey, Transition};
-use crate::policy::cells::Changed;
 use crate::policy::slots::{Slots, Target};
 use crate::policy::{Compiled, Compiler, Index};
 use crate::publish::Publisher;
@@ -32,8 +31,6 @@ use tokio::sync::Notify;
 
 /// Longest wait for the first result of new checks before their members count as down.
 const FIRST_CHECK_MAX: Duration = Duration::from_secs(5);
-/// How long plans may lag behind the words.
-const REFRESH_DELAY: Duration = Duration::from_millis(50);
 
 /// What is published now.
 pub(super) struct Current {
@@ -66,10 +63,10 @@ pub(super) struct Live {
     current: Mutex<Option<Current>>,
     /// The configuration that workers and ports were started by.
     pub(super) started_by: Arc<Config>,
-    compiler: tokio::sync::Mutex<Compiler>,
-    slots: Arc<Mutex<Slots>>,
+    pub(super) compiler: tokio::sync::Mutex<Compiler>,
+    pub(super) slots: Arc<Mutex<Slots>>,
     /// Something that compiled plans go by changed: see [`Live::keep_fresh`].
-    stale: Notify,
+    pub(super) stale: Notify,
     /// Held over a whole reload, so that of two the later one's file is what stays.
     reloading: tokio::sync::Mutex<()>,
 }
@@ -149,12 +146,15 @@ impl Live {
         let mut compiler = self.compiler.lock().await;
         let views = ports::views(&config, &self.macs)?;
         let oldest = self.publisher.oldest_generation();
+        compiler.facts = Arc::new(self.reports.store.facts(&config, Instant::now()));
+        let sites = config.clone();
         let Compiled { snapshot, index } = tokio::task::block_in_place(|| {
             compiler.compile(config, views, |target| self.standing(target), oldest)
         })?;
         let generation = snapshot.generation;
         let snapshot = Arc::new(snapshot);
         self.send_clock()?;
+        self.set_site_shares(&sites, &compiler.facts);
         self.send_words()?;
         self.publisher.publish(snapshot.clone(), generation)?;
         let loaded_at = SystemTime::now()
@@ -170,7 +170,7 @@ impl Live {
 
     /// Sends the words that changed. The slots stay locked until they are handed over: of two that send at once
     /// neither may send an older value last. Handing over never waits.
-    fn send_words(&self) -> Result<()> {
+    pub(super) fn send_words(&self) -> Result<()> {
         let mut slots = lock(&self.slots);
         let changes = slots.take_changes();
         if changes.is_empty() {
@@ -231,34 +231,6 @@ impl Live {
         self.stale.notify_one();
         // The prober has logged the change itself.
         tracing::debug!(address = %target.address, pools, "words sent");
-    }
-
-    /// Compiles again what goes by how members stand, soon after that changed: words have done the urgent part.
-    pub(super) async fn keep_fresh(&self) {
-        loop {
-            self.stale.notified().await;
-            // What comes together is compiled together.
-            tokio::time::sleep(REFRESH_DELAY).await;
-            if let Err(error) = self.refresh(&Changed::default()).await {
-                tracing::error!(error = format!("{error:#}"), "plans are not brought up to date");
-            }
-        }
-    }
-
-    /// Compiles again what `changed` touches, and publishes it if it came out otherwise.
-    async fn refresh(&self, changed: &Changed) -> Result<()> {
-        let mut compiler = self.compiler.lock().await;
-        let Some(snapshot) = tokio::task::block_in_place(|| compiler.refresh(changed))? else {
-            return Ok(());
-        };
-        let generation = snapshot.generation;
-        let snapshot = Arc::new(snapshot);
-        self.publisher.publish(snapshot.clone(), generation)?;
-        if let Some(current) = &mut *self.current() {
-            current.snapshot = snapshot;
-        }
-        tracing::debug!(generation, "plans brought up to date");
-        Ok(())
     }
 
     /// Loads the configuration file anew and publishes it, or keeps the old one whole.

@@ -6,6 +6,7 @@
 
 mod cpus;
 mod explain;
+mod fresh;
 mod live;
 mod ports;
 mod status;

@@ -1,0 +1,125 @@
+//! Keeps words and plans at what is known of sites and clients, without a reload.
+//!
+//! Run by the main loop as a task of its own. What sites report acts at once by site words; plans follow a little
+//! later, for all that came together, and only the cells that it touches.
+
+use super::live::{Live, lock};
+use crate::config::model::Config;
+use crate::policy::cells::Changed;
+use crate::policy::chain::Facts;
+use crate::policy::chain::facts::Clients;
+use crate::policy::site_shares;
+use crate::reports::Changes;
+use anyhow::Result;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::Instant;
+
+/// How long plans may lag behind the words.
+const LAG: Duration = Duration::from_millis(50);
+/// How often everything is looked at again, since what is known grows too old by itself.
+const EVERYTHING_EVERY: Duration = Duration::from_secs(10);
+
+impl Live {
+    /// Brings words and plans up to date whenever something that they go by changes.
+    pub(super) async fn keep_fresh(&self) {
+        let mut everything = tokio::time::interval(EVERYTHING_EVERY);
+        loop {
+            tokio::select! {
+                () = self.stale.notified() => {}
+                () = self.reports.store.changed() => {}
+                _ = everything.tick() => {}
+            }
+            let mut changes = self.reports.store.take_changes();
+            self.reports_changed();
+            tokio::time::sleep(LAG).await;
+            let more = self.reports.store.take_changes();
+            changes.everything |= more.everything;
+            changes.sites.extend(more.sites);
+            changes.prefixes.extend(more.prefixes);
+            if let Err(error) = self.refresh(&changes).await {
+                tracing::error!(error = format!("{error:#}"), "plans are not brought up to date");
+            }
+        }
+    }
+
+    /// Sends the words of the sites as they stand.
+    fn reports_changed(&self) {
+        let config = match &*self.current() {
+            Some(current) => current.index.config.clone(),
+            None => return,
+        };
+        // Their values alone: there may be much evidence.
+        let mut facts = Facts::none(&config);
+        let sites = Changes {
+            sites: config.sites.iter().map(|site| site.name.clone()).collect(),
+            ..Changes::default()
+        };
+        self.reports
+            .store
+            .update(&config, Instant::now(), &sites, &mut facts);
+        self.set_site_shares(&config, &facts);
+        if let Err(error) = self.send_words() {
+            tracing::error!(%error, "what sites report does not reach the workers");
+        }
+    }
+
+    /// Puts what there is against each site into its words; they go with the next that are sent.
+    pub(super) fn set_site_shares(&self, config: &Config, facts: &Facts) {
+        let shares = site_shares(config, facts);
+        let mut slots = lock(&self.slots);
+        for (site, shares) in config.sites.iter().zip(shares) {
+            slots.sites.set(&site.name, shares);
+        }
+    }
+
+    /// Compiles again what `changes` and the standing of members touch, and publishes it if it came out otherwise.
+    async fn refresh(&self, changes: &Changes) -> Result<()> {
+        let mut compiler = self.compiler.lock().await;
+        let Some(config) = self
+            .current()
+            .as_ref()
+            .map(|current| current.index.config.clone())
+        else {
+            return Ok(());
+        };
+        let refreshed = tokio::task::block_in_place(|| {
+            let facts = Arc::make_mut(&mut compiler.facts);
+            let before = clients_of(facts, changes);
+            self.reports.store.update(&config, Instant::now(), changes, facts);
+            let mut changed = Changed {
+                clients: clients_of(facts, changes),
+                ..Changed::default()
+            };
+            changed.clients.extend(before);
+            let sites = config.sites.iter().enumerate();
+            let touched = sites.filter(|(_, site)| changes.everything || changes.sites.contains(&site.name));
+            changed.sites = touched.map(|(index, _)| index).collect();
+            compiler.refresh(&changed)
+        })?;
+        let Some(snapshot) = refreshed else {
+            return Ok(());
+        };
+        let generation = snapshot.generation;
+        let snapshot = Arc::new(snapshot);
+        self.publisher.publish(snapshot.clone(), generation)?;
+        if let Some(current) = &mut *self.current() {
+            current.snapshot = snapshot;
+        }
+        tracing::debug!(generation, "plans brought up to date");
+        Ok(())
+    }
+}
+
+/// Of whom there may be other evidence.
+fn clients_of(facts: &Facts, changes: &Changes) -> HashSet<Clients> {
+    match changes.everything {
+        true => facts.latency.keys().map(|(clients, _)| *clients).collect(),
+        false => changes
+            .prefixes
+            .iter()
+            .map(|prefix| Clients::Prefix(*prefix))
+            .collect(),
+    }
+}
