@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod cli;
 pub mod config;
+pub mod data;
 pub mod health;
 pub mod netns;
 pub mod policy;

@@ -25,12 +25,17 @@ fn a_good_configuration_is_summed_up_on_one_screen() {
         (Some(0), "")
     );
     let summary = text(&output.stdout);
-    assert!(summary.lines().count() <= 24, "{summary}");
+    assert!(summary.lines().count() <= 30, "{summary}");
     for part in [
         "wan 0000:3b:00.0 answers on 192.0.2.53, 2001:db8::53",
         "example.com 27 records in 26 sets",
         "vod.example.com 5 members, http check on port 8080 every 1s",
         "9 members, 8 of them checked",
+        "example-asn.csv 3 rows",
+        "KT 1 autonomous system, 1 prefixes",
+        "peers 3 prefixes",
+        // Nothing known, KT, SKB.
+        "classes   3 by ",
     ] {
         assert!(summary.contains(part), "no `{part}` in\n{summary}");
     }

@@ -3,8 +3,10 @@
 
 // LONG: one table of what can be wrong with a file; each case is a few lines.
 
-use control::config::model::{AllDown, CheckKind, Config, CookieMode, Metric, Spread};
+use control::config::model::{AllDown, CheckKind, ClientPrefix, Config, CookieMode, Metric, Spread};
 use control::config::{Diagnostics, Severity, load_with_warnings};
+use control::data::Place;
+use control::policy::chain::facts::{Continent, Country, Location};
 use dataplane::wire::cookie::Secret;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -671,4 +673,209 @@ fn the_hash_covers_every_file() {
     let distinct: std::collections::HashSet<_> = hashes.iter().collect();
     assert_eq!(distinct.len(), 4);
     assert!(hashes.iter().all(|hash| hash.len() == 64));
+}
+
+/// `GOOD` with databases, a list of clients and these files beside it.
+fn with_data(more: &str, files: &[(&str, &str)]) -> Files {
+    let all = Files::new(&with_more(more), ZONE);
+    for (name, text) in files {
+        std::fs::write(all.dir.path().join(name), text).expect("written");
+    }
+    all
+}
+
+#[test]
+fn client_data_is_read() {
+    let asn = "198.18.0.0,198.18.255.255,64496,\"KT, Seoul\"\n2001:db8::,2001:db8::ffff,64497,b\n";
+    let files = with_data(
+        "[[isp]]\nname = \"SKB\"\nasns = [64497, 64498]\n[data]\nasn = [\"a.csv\"]\ncountry = [\"c.csv\"]\n\
+         [[clients]]\nname = \"office\"\nprefixes = [\"192.0.2.0/25\"]\nfile = \"list\"\nisp = \"SKB\"\n\
+         country = \"kr\"\nlocation = [37.57, 126.98]\n",
+        &[
+            ("a.csv", asn),
+            ("c.csv", "198.18.0.0,198.18.255.255,KR\n"),
+            (
+                "list",
+                "192.0.2.128/25\n198.51.100.7 isp=KT continent=EU # moved\n",
+            ),
+        ],
+    );
+    let (config, warnings) = files.load().unwrap_or_else(|found| panic!("{found}"));
+    assert_eq!(shown(&warnings), [""; 0]);
+    assert_eq!(config.isps[1].asns, [64497, 64498]);
+    let at = |address: &str| config.data.asn[0].find(address.parse().expect("an address"));
+    assert_eq!(
+        at("198.18.3.4").map(|a| (a.number, &*a.name)),
+        Some((64496, "KT, Seoul"))
+    );
+    assert_eq!(at("2001:db8::1").map(|a| a.number), Some(64497));
+    let country = config.data.country[0].find("198.18.3.4".parse().expect("an address"));
+    assert_eq!(country.and_then(|p| p.country), Some(Country(*b"KR")));
+    let seoul = Place {
+        country: Some(Country(*b"KR")),
+        continent: None,
+        location: Some(Location {
+            latitude: 375_700,
+            longitude: 1_269_800,
+        }),
+    };
+    let europe = Place {
+        continent: Some(Continent::Europe),
+        ..Place::default()
+    };
+    let of = |prefix: &str, isp, place| ClientPrefix {
+        prefix: prefix.parse().expect("a prefix"),
+        isp: Some(isp),
+        place,
+    };
+    assert_eq!(
+        config.clients[0].prefixes,
+        [
+            of("192.0.2.0/25", 1, seoul),
+            of("192.0.2.128/25", 1, seoul),
+            of("198.51.100.7/32", 0, europe),
+        ]
+    );
+}
+
+#[test]
+fn wrong_client_data_is_told_with_its_place() {
+    let refused = |more: &str, files: &[(&str, &str)], place: &str, fragment: &str| {
+        let Err(found) = with_data(more, files).load() else {
+            panic!("taken: {more}");
+        };
+        let found = shown(&found);
+        let hit = found
+            .iter()
+            .any(|f| f.starts_with(&format!("{place}: ")) && f.contains(fragment));
+        assert!(hit, "no {place} with `{fragment}` in {found:#?}");
+    };
+    let clients = "[[clients]]\nname = \"a\"\n";
+    refused(
+        "[data]\nasn = [\"a.csv\"]\n",
+        &[],
+        "windrose.toml:20:8",
+        "no database file",
+    );
+    refused("[data]\nasn = []\n", &[], "windrose.toml:20:7", "`asn` is empty");
+    let good = "198.18.0.0,198.18.255.255,64496,a\n";
+    let wrong = format!("{good}198.19.0.0,198.18.0.0,64496,a\n");
+    refused(
+        "[data]\nasn = [\"a.csv\"]\n",
+        &[("a.csv", &wrong)],
+        "a.csv:2:1",
+        "lies behind",
+    );
+    refused(
+        "[data]\nasn = [\"a.dat\"]\n",
+        &[("a.dat", good)],
+        "a.dat:0:0",
+        "neither .csv nor .mmdb",
+    );
+    refused(
+        "[data]\ncountry = [\"a.csv\"]\n",
+        &[("a.csv", good)],
+        "a.csv:1:1",
+        "4 fields instead of 3",
+    );
+    refused(
+        "[data]\nasns = [\"a.csv\"]\n",
+        &[],
+        "windrose.toml:20:1",
+        "did you mean `asn`?",
+    );
+    refused(
+        "[[isp]]\nname = \"b\"\n",
+        &[],
+        "windrose.toml:19:1",
+        "neither `asns` nor `prefixes`",
+    );
+    let twice = "[[isp]]\nname = \"b\"\nasns = [1, 2]\n[[isp]]\nname = \"c\"\nasns = [3, 2]\n";
+    refused(
+        twice,
+        &[],
+        "windrose.toml:24:12",
+        "AS2 is there twice, first in `b`, line 21",
+    );
+    refused(
+        "[[isp]]\nname = \"b\"\nasns = [0]\n",
+        &[],
+        "windrose.toml:21:9",
+        "from 1 to 4294967294",
+    );
+    refused(
+        clients,
+        &[],
+        "windrose.toml:19:1",
+        "neither `prefixes` nor `file`",
+    );
+    refused(
+        &format!("{clients}file = \"list\"\n"),
+        &[],
+        "windrose.toml:21:8",
+        "no prefix file",
+    );
+    let list = format!("{clients}file = \"list\"\n");
+    refused(
+        &list,
+        &[("list", "# x\n192.0.2.0/24 isp=KTT\n")],
+        "list:2:14",
+        "did you mean `KT`?",
+    );
+    let named = format!("{clients}prefixes = [\"192.0.2.0/24\"]\n");
+    refused(
+        &format!("{named}{named}"),
+        &[],
+        "windrose.toml:23:8",
+        "clients `a` is there twice",
+    );
+    refused(
+        &format!("{named}isp = \"LG\"\n"),
+        &[],
+        "windrose.toml:22:7",
+        "unknown isp `LG`",
+    );
+    refused(
+        &format!("{named}country = \"KOR\"\n"),
+        &[],
+        "windrose.toml:22:11",
+        "ISO 3166-1",
+    );
+    refused(
+        &format!("{named}continent = \"asai\"\n"),
+        &[],
+        "windrose.toml:22:13",
+        "AS (asia)",
+    );
+    let twice = format!("{clients}prefixes = [\"192.0.2.0/24\", \"192.0.2.0/24\"]\n");
+    refused(
+        &twice,
+        &[],
+        "windrose.toml:21:29",
+        "prefix 192.0.2.0/24 is there twice",
+    );
+}
+
+#[test]
+fn autonomous_systems_without_a_database_are_warned_of() {
+    let files = with_data("[[isp]]\nname = \"b\"\nasns = [64497]\n", &[]);
+    let (_, warnings) = files.load().unwrap_or_else(|found| panic!("{found}"));
+    let shown = shown(&warnings);
+    assert!(
+        shown.len() == 1 && shown[0].starts_with("windrose.toml:21:9: `asns` has no effect"),
+        "{shown:?}"
+    );
+}
+
+#[test]
+fn the_hash_covers_client_data() {
+    let hash = |asn: &str, list: &str| {
+        let more = "[data]\nasn = [\"a.csv\"]\n[[clients]]\nname = \"a\"\nfile = \"list\"\n";
+        let files = with_data(more, &[("a.csv", asn), ("list", list)]);
+        files.load().unwrap_or_else(|found| panic!("{found}")).0.hash
+    };
+    let (one, two) = ("1.0.0.0,1.0.0.9,1,a\n", "1.0.0.0,1.0.0.9,2,a\n");
+    assert_eq!(hash(one, "192.0.2.0/24"), hash(one, "192.0.2.0/24"));
+    assert_ne!(hash(one, "192.0.2.0/24"), hash(two, "192.0.2.0/24"));
+    assert_ne!(hash(one, "192.0.2.0/24"), hash(one, "192.0.2.0/25"));
 }

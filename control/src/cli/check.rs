@@ -5,6 +5,8 @@
 
 use crate::config::model::{CheckKind, Config, Zone};
 use crate::config::{self, Diagnostic, Diagnostics, Severity};
+use crate::data::Overlay;
+use crate::policy::classes;
 use serde_json::json;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -27,7 +29,7 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn execute(self) -> ExitCode {
-        let result = config::load_with_warnings(&self.file);
+        let result = self.load();
         if self.json {
             println!("{:#}", as_json(&result));
             return if result.is_ok() {
@@ -37,9 +39,9 @@ impl Args {
             };
         }
         match result {
-            Ok((config, warnings)) => {
+            Ok((config, overlay, warnings)) => {
                 report(&warnings);
-                print!("{}", summary(&config));
+                print!("{}", summary(&config, &overlay));
                 ExitCode::SUCCESS
             }
             Err(found) => {
@@ -49,6 +51,24 @@ impl Args {
         }
     }
 }
+
+impl Args {
+    /// Loads the file, and lays the client data over each other, as the appliance does.
+    fn load(&self) -> Loaded {
+        let (config, mut found) = config::load_with_warnings(&self.file)?;
+        match classes::overlay_of(&config) {
+            Ok(overlay) => Ok((config, overlay, found)),
+            Err(error) => {
+                let message = error.to_string();
+                found.push(Diagnostic::file(Severity::Error, &self.file, message));
+                Err(found)
+            }
+        }
+    }
+}
+
+/// What was understood, with the warnings; or everything that is wrong.
+type Loaded = Result<(Config, Overlay, Diagnostics), Diagnostics>;
 
 /// Prints findings and how many there are to standard error.
 fn report(found: &Diagnostics) {
@@ -63,14 +83,23 @@ fn report(found: &Diagnostics) {
 }
 
 /// What text says, as one object: `valid`, `findings`, and if valid what was understood.
-fn as_json(result: &Result<(Config, Diagnostics), Diagnostics>) -> serde_json::Value {
+fn as_json(result: &Loaded) -> serde_json::Value {
     let (config, found) = match result {
-        Ok((config, warnings)) => (Some(config), warnings),
+        Ok((config, overlay, warnings)) => (Some((config, overlay)), warnings),
         Err(found) => (None, found),
     };
     let findings: Vec<serde_json::Value> = found.iter().map(finding_json).collect();
     let mut object = json!({ "valid": config.is_some(), "findings": findings });
-    if let Some(config) = config {
+    if let Some((config, overlay)) = config {
+        object["data"] = databases(config)
+            .map(|(path, rows)| json!({ "file": path, "rows": rows }))
+            .collect();
+        object["clients"] = config
+            .clients
+            .iter()
+            .map(|clients| json!({ "name": clients.name, "prefixes": clients.prefixes.len() }))
+            .collect();
+        object["classes"] = json!(overlay.classes.len());
         object["appliance"] = json!(config.appliance.name);
         object["hash"] = json!(config.hash);
         object["cores"] = json!(config.dataplane.cores);
@@ -115,6 +144,14 @@ fn finding_json(found: &Diagnostic) -> serde_json::Value {
     })
 }
 
+/// File and rows of each database.
+fn databases(config: &Config) -> impl Iterator<Item = (String, usize)> {
+    let asn = config.data.asn.iter().map(|t| (&t.path, t.rows));
+    let country = config.data.country.iter().map(|t| (&t.path, t.rows));
+    asn.chain(country)
+        .map(|(path, rows)| (path.display().to_string(), rows))
+}
+
 fn records(zone: &Zone) -> usize {
     zone.rrsets.iter().map(|set| set.rdata.len()).sum()
 }
@@ -132,7 +169,7 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 /// One screen that says what was understood.
-fn summary(config: &Config) -> String {
+fn summary(config: &Config, overlay: &Overlay) -> String {
     let mut out = String::new();
     let mut line = |label: &str, text: String| _ = writeln!(out, "{label:<9} {text}");
     line(
@@ -169,11 +206,21 @@ fn summary(config: &Config) -> String {
         )
     });
     list(&mut line, "zone", zones);
-    let isps = config
-        .isps
-        .iter()
-        .map(|isp| format!("{} {} prefixes", isp.name, isp.prefixes.len()));
+    let data = databases(config).map(|(path, rows)| format!("{path} {}", counted(rows, "row")));
+    list(&mut line, "data", data.collect::<Vec<_>>().into_iter());
+    let isps = config.isps.iter().map(|isp| {
+        let asns = match isp.asns.len() {
+            0 => String::new(),
+            n => format!("{}, ", counted(n, "autonomous system")),
+        };
+        format!("{} {asns}{} prefixes", isp.name, isp.prefixes.len())
+    });
     list(&mut line, "isp", isps);
+    let clients = config
+        .clients
+        .iter()
+        .map(|clients| format!("{} {} prefixes", clients.name, clients.prefixes.len()));
+    list(&mut line, "clients", clients);
     list(
         &mut line,
         "site",
@@ -198,6 +245,15 @@ fn summary(config: &Config) -> String {
         )
     });
     list(&mut line, "service", services);
+    let coarse = overlay.location_grid.map_or(String::new(), |degrees| {
+        format!("; too many places, so locations are rounded to {degrees} degrees")
+    });
+    let classes = format!(
+        "{} by {} prefixes{coarse}",
+        overlay.classes.len(),
+        overlay.v4.len() + overlay.v6.len()
+    );
+    line("classes", classes);
     let members: usize = config
         .services
         .iter()

@@ -1,16 +1,18 @@
 //! Checks between sections, once each has been read: names that are there twice, addresses that
 //! overlap, services against zones. Called by `config::load`; every finding has its place.
 
+use super::clients::PlacedClients;
 use super::diagnostics::suggestion;
 use super::model::{Dataplane, Dns};
 use super::reader::{At, Report, Table};
 use super::sections::{PlacedIsp, PlacedPort, PlacedSite, PlacedZone};
-use super::selection::{PlacedClients, find};
+use super::selection::find;
 use super::service::PlacedService;
 use crate::zones::{Loaded, lower, parents};
 use domain::base::iana::Rtype;
 use ipnet::IpNet;
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::hash::Hash;
 use std::net::IpAddr;
 use std::ops::Range;
@@ -124,23 +126,44 @@ pub(crate) fn members(report: &Report, ports: &[PlacedPort], services: &[PlacedS
     }
 }
 
-/// A prefix belongs to one ISP. Nested ones are fine: the longest wins.
-pub(crate) fn isps(report: &Report, isps: &[PlacedIsp]) {
-    let mut seen: HashMap<IpNet, (&str, Range<usize>)> = HashMap::new();
+/// A prefix or an autonomous system belongs to one ISP. Nested prefixes are fine: the longest wins. `data`: whether there
+/// is a section that says which prefixes an autonomous system has.
+pub(crate) fn isps(report: &Report, isps: &[PlacedIsp], data: bool) {
+    let mut prefixes: HashMap<IpNet, (&str, Range<usize>)> = HashMap::new();
+    let mut asns: HashMap<u32, (&str, Range<usize>)> = HashMap::new();
     for isp in isps {
         for prefix in &isp.prefixes {
-            match seen.get(&prefix.value) {
-                Some((other, first)) => {
-                    let message = format!(
-                        "prefix {} is there twice, first in `{other}`, {}",
-                        prefix.value,
-                        report.line(first)
-                    );
-                    report.error(prefix.span.clone(), message);
-                }
-                None => _ = seen.insert(prefix.value, (&isp.name.value, prefix.span.clone())),
-            }
+            once(report, &mut prefixes, isp, prefix, "prefix ");
         }
+        for asn in &isp.asns {
+            once(report, &mut asns, isp, asn, "AS");
+        }
+    }
+    if let Some(asn) = isps.iter().flat_map(|isp| &isp.asns).next()
+        && !data
+    {
+        report.warning(
+            asn.span.clone(),
+            "`asns` has no effect without a database that says which prefixes they have",
+            "add `asn = [\"asn-ipv4.csv\", ...]` in [data]",
+        );
+    }
+}
+
+fn once<'a, T: Copy + Eq + Hash + Display>(
+    report: &Report,
+    seen: &mut HashMap<T, (&'a str, Range<usize>)>,
+    isp: &'a PlacedIsp,
+    item: &At<T>,
+    what: &str,
+) {
+    match seen.get(&item.value) {
+        Some((other, first)) => {
+            let line = report.line(first);
+            let message = format!("{what}{} is there twice, first in `{other}`, {line}", item.value);
+            report.error(item.span.clone(), message);
+        }
+        None => _ = seen.insert(item.value, (&isp.name.value, item.span.clone())),
     }
 }
 

@@ -5,6 +5,7 @@
 //! `sections` and `service` know the keys, `cross` the checks between sections.
 
 mod abuse;
+mod clients;
 mod cross;
 mod diagnostics;
 pub mod machine;
@@ -21,10 +22,12 @@ pub(crate) mod units;
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};
 pub(crate) use diagnostics::{Source, suggestion};
 
+use crate::data::Data;
 use crate::zones;
 use model::Config;
 use reader::{Report, Table};
 use sha2::{Digest, Sha256};
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 use toml::de::DeTable;
@@ -129,8 +132,21 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
         .into_iter()
         .flatten()
         .collect();
+    let mut hash = Sha256::new();
+    hash.update((text.len() as u64).to_le_bytes());
+    hash.update(text);
+    let data = match one("data", "[data]") {
+        Some(table) => table.read(|table| clients::data(table, base, found)),
+        None => Data::default(),
+    };
+    clients::hash(&data, &mut hash);
+    let both = RefCell::new((&mut *found, &mut hash));
+    let clients = |table: &Table<'_>| {
+        let (found, hash) = &mut *both.borrow_mut();
+        clients::clients(table, base, &isps, found, hash)
+    };
     let clients: Vec<_> = document
-        .tables("clients", "[[clients]]", selection::clients)
+        .tables("clients", "[[clients]]", clients)
         .into_iter()
         .flatten()
         .collect();
@@ -167,13 +183,11 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
     cross::present(document, ports.len(), zones.len());
     cross::names(report, &ports, &isps, &clients, &sites, &zones, &services);
     cross::ports(report, &ports, &dataplane, &dns);
-    cross::isps(report, &isps);
+    let data_given = !data.asn.is_empty() || document.get("data").is_some();
+    cross::isps(report, &isps, data_given);
     reports::cross(document, reports.as_ref(), &sites, &appliance);
     cross::members(report, &ports, &services);
 
-    let mut hash = Sha256::new();
-    hash.update((text.len() as u64).to_le_bytes());
-    hash.update(text);
     let keys = cross::service_keys(&services);
     let mut loaded = Vec::new();
     for zone in &zones {
@@ -205,11 +219,9 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
         dataplane,
         ports: ports.into_iter().map(|port| port.port).collect(),
         dns,
+        data,
+        clients: clients.into_iter().map(|c| c.clients).collect(),
         isps: isps.into_iter().map(sections::PlacedIsp::into_isp).collect(),
-        clients: clients
-            .into_iter()
-            .map(selection::PlacedClients::into_clients)
-            .collect(),
         selection: defaults.selection(),
         sites: sites.into_iter().map(|site| site.site).collect(),
         zones: loaded

@@ -1,6 +1,7 @@
 //! The checked configuration: what the rest of control works from. Built by `config::load` alone,
 //! so every reference in it resolves and every limit holds.
 
+use crate::data::{Data, Place};
 use crate::policy::chain::{self, Continent, Country};
 use dataplane::wire::cookie::Secrets;
 use domain::base::Name as DomainName;
@@ -28,9 +29,11 @@ pub struct Config {
     pub ports: Vec<Port>,
     /// `[dns]`.
     pub dns: Dns,
+    /// `[data]`, with what its files hold.
+    pub data: Data,
     /// `[[isp]]`.
     pub isps: Vec<Isp>,
-    /// `[[clients]]`: prefixes that have a name. [`chain::ClientClass::named`] has their indices.
+    /// `[[clients]]`. [`chain::ClientClass::named`] has their indices.
     pub clients: Vec<Clients>,
     /// `[selection]`, whatever has no place in the services that it is the default of.
     pub selection: Selection,
@@ -257,22 +260,37 @@ impl Default for Tcp {
     }
 }
 
-/// `[[isp]]`: a named set of prefixes (and of ASNs, when a table is loaded).
-#[derive(Clone, Debug)]
+/// `[[isp]]`: a named set of autonomous systems and prefixes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Isp {
     /// Its name.
     pub name: String,
-    /// Client prefixes.
+    /// Its autonomous systems; their prefixes are in the databases of `[data]`.
+    pub asns: Vec<u32>,
+    /// Client prefixes; they count over the databases.
     pub prefixes: Vec<IpNet>,
 }
 
-/// `[[clients]]`: client prefixes that the operator has a name for: an office, a region, a network.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// `[[clients]]`: client prefixes that the operator has a name for (an office, a region, a network), and where they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clients {
     /// The name.
     pub name: String,
-    /// The prefixes. Several names may have the same ones.
-    pub prefixes: Vec<IpNet>,
+    /// `file`, if it has one.
+    pub file: Option<PathBuf>,
+    /// The prefixes of `prefixes` and of the file, in that order. Several names may have the same ones.
+    pub prefixes: Vec<ClientPrefix>,
+}
+
+/// A prefix of a [`Clients`] list, with what is said of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientPrefix {
+    /// The prefix.
+    pub prefix: IpNet,
+    /// Its ISP: index into [`Config::isps`].
+    pub isp: Option<usize>,
+    /// Where it is.
+    pub place: Place,
 }
 
 /// What of `[selection]` is the same for all services.

@@ -37,6 +37,7 @@ pub(crate) struct PlacedPort {
 /// `[[isp]]` with its places.
 pub(crate) struct PlacedIsp {
     pub(crate) name: At<String>,
+    pub(crate) asns: Vec<At<u32>>,
     pub(crate) prefixes: Vec<At<IpNet>>,
 }
 
@@ -62,6 +63,7 @@ impl PlacedIsp {
     pub(crate) fn into_isp(self) -> Isp {
         Isp {
             name: self.name.value,
+            asns: self.asns.into_iter().map(|a| a.value).collect(),
             prefixes: self.prefixes.into_iter().map(|p| p.value).collect(),
         }
     }
@@ -285,12 +287,28 @@ pub(crate) fn dns(table: &Table<'_>, base: &Path) -> Dns {
 /// `[[isp]]`.
 pub(crate) fn isp(table: &Table<'_>) -> Option<PlacedIsp> {
     let name = placed_word(table.need("name"));
-    let value = table.need("prefixes")?;
-    let prefixes = value.items()?.iter().filter_map(prefix).collect();
+    let (asns, prefixes) = (table.get("asns"), table.get("prefixes"));
+    if asns.is_none() && prefixes.is_none() {
+        let help = Some("add `asns = [...]`, whose prefixes [data] gives, or `prefixes = [...]`".into());
+        let message = "[[isp]] has neither `asns` nor `prefixes`";
+        table.report.error_help(table.span.clone(), message, help);
+    }
+    let asn = |value: &Value<'_>| {
+        Some(At {
+            // 0 and the last are no autonomous system (RFC 7607, RFC 7300).
+            value: value.integer(1..=0xffff_fffe)?,
+            span: value.span.clone(),
+        })
+    };
     Some(PlacedIsp {
         name: name?,
-        prefixes,
+        asns: items(asns.as_ref()).iter().filter_map(asn).collect(),
+        prefixes: items(prefixes.as_ref()).iter().filter_map(prefix).collect(),
     })
+}
+
+fn items<'a>(value: Option<&Value<'a>>) -> Vec<Value<'a>> {
+    value.and_then(Value::items).unwrap_or_default()
 }
 
 /// A prefix with no bit set beyond its length.
@@ -314,23 +332,25 @@ pub(crate) fn prefix(value: &Value<'_>) -> Option<At<IpNet>> {
     })
 }
 
+/// `location = [latitude, longitude]`, degrees.
+pub(crate) fn location(value: &Value<'_>) -> Option<(f64, f64)> {
+    let items = value.items()?;
+    let [lat, lon] = items.as_slice() else {
+        return value.wrong("`location` must be [latitude, longitude]");
+    };
+    let (lat, lon) = (lat.number()?, lon.number()?);
+    // Written so that NaN is refused as well.
+    if !(lat.abs() <= 90.0 && lon.abs() <= 180.0) {
+        return value.wrong("`location` must be [latitude, longitude]: -90 to 90 and -180 to 180 degrees");
+    }
+    Some((lat, lon))
+}
+
 /// `[[site]]`. A relative file is taken from the folder `base`, where the TOML file lies.
 pub(crate) fn site(table: &Table<'_>, base: &Path) -> Option<PlacedSite> {
     let name = placed_word(table.need("name"));
     let isp = placed_word(table.get("isp"));
-    let location = table.get("location").and_then(|value| {
-        let items = value.items()?;
-        let [lat, lon] = items.as_slice() else {
-            return value.wrong("`location` must be [latitude, longitude]");
-        };
-        let (lat, lon) = (lat.number()?, lon.number()?);
-        // Written so that NaN is refused as well.
-        if !(lat.abs() <= 90.0 && lon.abs() <= 180.0) {
-            return value
-                .wrong("`location` must be [latitude, longitude]: -90 to 90 and -180 to 180 degrees");
-        }
-        Some((lat, lon))
-    });
+    let location = table.get("location").and_then(|value| location(&value));
     let preference = table
         .get("preference")
         .and_then(|value| value.integer(0..=255))

@@ -1,17 +1,18 @@
-//! Reads what answers are chosen by: `[selection]`, the same keys in a `[[service]]`, `[[clients]]` and `prefer`. Called by
+//! Reads what answers are chosen by: `[selection]`, the same keys in a `[[service]]`, and `prefer`. Called by
 //! `config::load` and `service`.
 
+use super::clients::PlacedClients;
 use super::diagnostics::suggestion;
-use super::model::{Clients, Metric, Prefer, Selection, Spread};
-use super::reader::{At, Report, Table, Value};
-use super::sections::{PlacedIsp, PlacedSite, placed_word, prefix};
+use super::model::{Metric, Prefer, Selection, Spread};
+use super::reader::{Report, Table, Value};
+use super::sections::{PlacedIsp, PlacedSite};
+use crate::data::countries;
 use crate::policy::chain::latency::NoEvidence;
 use crate::policy::chain::preference::Bound;
 use crate::policy::chain::{
     Continent, Country, NoData, Parameters, Permille, Source, available_sessions, capacity, connection_load,
     geo, latency, least_selected,
 };
-use ipnet::IpNet;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -37,22 +38,6 @@ impl Defaults {
     pub(crate) fn selection(&self) -> Selection {
         Selection {
             capacity: self.parameters.capacity.clone(),
-        }
-    }
-}
-
-/// `[[clients]]` with its places.
-pub(crate) struct PlacedClients {
-    pub(crate) name: At<String>,
-    pub(crate) prefixes: Vec<IpNet>,
-}
-
-impl PlacedClients {
-    /// The prefixes alone.
-    pub(crate) fn into_clients(self) -> Clients {
-        Clients {
-            name: self.name.value,
-            prefixes: self.prefixes,
         }
     }
 }
@@ -306,17 +291,6 @@ pub(crate) fn spread(value: &Value<'_>) -> Option<Spread> {
     })
 }
 
-/// `[[clients]]`.
-pub(crate) fn clients(table: &Table<'_>) -> Option<PlacedClients> {
-    let name = placed_word(table.need("name"));
-    let value = table.need("prefixes")?;
-    let prefixes = value.some_items("it holds no clients");
-    Some(PlacedClients {
-        name: name?,
-        prefixes: prefixes.iter().filter_map(prefix).map(|p| p.value).collect(),
-    })
-}
-
 /// The index of something that has a name, or an error with a suggestion.
 pub(crate) fn find<'a>(
     report: &Report,
@@ -387,24 +361,10 @@ fn prefer_one(table: &Table<'_>, known: &Known<'_>) -> Option<Prefer> {
 
 /// An ISO 3166-1 alpha-2 code.
 pub(crate) fn country(value: &Value<'_>) -> Option<Country> {
-    let text = value.string()?;
-    match text.as_bytes() {
-        &[a, b] if a.is_ascii_alphabetic() && b.is_ascii_alphabetic() => {
-            Some(Country([a.to_ascii_uppercase(), b.to_ascii_uppercase()]))
-        }
-        _ => value.wrong(format!("`{text}` is not a country's two letters such as \"KR\"")),
-    }
+    countries::country(value.string()?).map_or_else(|message| value.wrong(message), Some)
 }
 
-/// The name of a continent.
+/// The name of a continent, or its code.
 pub(crate) fn continent(value: &Value<'_>) -> Option<Continent> {
-    value.choice(&[
-        ("africa", Continent::Africa),
-        ("antarctica", Continent::Antarctica),
-        ("asia", Continent::Asia),
-        ("europe", Continent::Europe),
-        ("north-america", Continent::NorthAmerica),
-        ("oceania", Continent::Oceania),
-        ("south-america", Continent::SouthAmerica),
-    ])
+    countries::continent(value.string()?).map_or_else(|message| value.wrong(message), Some)
 }

@@ -1,10 +1,12 @@
 //! The policy compiler: from a checked configuration and the members' health to a snapshot and words.
 //!
 //! Called by `run` for each configuration and each change of health; also by `check`. [`names`] compiles
-//! zones, [`chain`] runs the metrics, [`slots`] keeps member slots stable, `pools` lays out members.
+//! zones, [`chain`] runs the metrics, [`classes`] keeps the client classes, [`slots`] keeps member slots stable, `pools` lays
+//! out members.
 
 pub mod cells;
 pub mod chain;
+pub mod classes;
 #[cfg(test)]
 mod cname_tests;
 mod limits;
@@ -25,7 +27,6 @@ use cells::{Cells, Changed};
 use chain::{Candidate, Chain, ClientClass, Facts, Needs, SiteFacts};
 use dataplane::stages::classify::PortView;
 use dataplane::tables::answers::AnswersBuilder;
-use dataplane::tables::classes::{Classes, Prefix};
 use dataplane::tables::plans;
 use dataplane::tables::words::ALWAYS_WHOLE;
 use dataplane::tables::{NONE, Snapshot};
@@ -94,6 +95,8 @@ pub struct Index {
     pub config: Arc<Config>,
     /// Policies by their index in the plans.
     pub policies: Vec<PolicyKey>,
+    /// Client classes by id.
+    pub classes: Arc<Vec<ClientClass>>,
     /// Members by their index in the A records, as text, with the site.
     pub members_v4: Vec<(String, usize)>,
     /// The same for AAAA records.
@@ -101,11 +104,10 @@ pub struct Index {
 }
 
 impl Index {
-    /// The client class with this id: the name of its ISP, `None` for class 0.
-    pub fn class_isp(&self, class: u16) -> Option<usize> {
-        (class as usize)
-            .checked_sub(1)
-            .filter(|isp| *isp < self.config.isps.len())
+    /// The client class with this id.
+    pub fn class(&self, id: u16) -> &ClientClass {
+        static NOTHING: ClientClass = ClientClass::NOTHING;
+        self.classes.get(usize::from(id)).unwrap_or(&NOTHING)
     }
 }
 
@@ -125,6 +127,9 @@ pub struct Compiler {
     pub slots: Arc<Mutex<Slots>>,
     /// What is known of sites and clients: what the next compilation goes by.
     pub facts: Arc<Facts>,
+    /// Prefixes that RTTs are measured to: classes of their own, where a policy looks at them.
+    pub measured: Vec<IpNet>,
+    classes: classes::Kept,
     generation: u64,
     /// Secret for cookies where none is configured.
     cookie_secret: Option<Secret>,
@@ -192,8 +197,8 @@ impl Compiler {
                 decides: pool(Which::Decides)?,
             });
         }
-        let (classes, class_list) = classes(&config)?;
-        let cells = Cells::compile(&policies, Arc::new(class_list), 0, &self.facts)?;
+        let classes = self.classes.of(&config, &policies, &self.measured)?;
+        let cells = Cells::compile(&policies, classes.list.clone(), 0, &self.facts)?;
         let policy_table = cells.policies();
         for (i, (service, compiled)) in config.services.iter().zip(&services).enumerate() {
             let policy = policy_table.get(compiled.policy as usize).copied();
@@ -229,7 +234,7 @@ impl Compiler {
             names: Arc::new(names.names),
             answers: Arc::new(names.answers),
             zones: Arc::new(names.zones),
-            classes: Arc::new(classes),
+            classes: classes.table,
             plans: Arc::new(layout.plans(services, policy_table)?),
             cells: cells.table(),
             limits: limits::limits(&config.dns, &mut self.cookie_secret)?,
@@ -244,6 +249,7 @@ impl Compiler {
             index: Index {
                 config,
                 policies,
+                classes: classes.list,
                 members_v4,
                 members_v6,
             },
@@ -343,29 +349,6 @@ pub fn site_shares(config: &Config, facts: &Facts) -> Vec<Shares> {
         silent: facts.silent && !feed_down,
     };
     config.sites.iter().zip(&facts.sites).map(shares).collect()
-}
-
-/// Client classes: one for each ISP, from 1.
-fn classes(config: &Config) -> Result<(Classes, Vec<ClientClass>)> {
-    let (mut v4, mut v6) = (Vec::new(), Vec::new());
-    for (i, isp) in config.isps.iter().enumerate() {
-        let class = u16::try_from(i + 1)
-            .ok()
-            .filter(|c| *c < u16::MAX)
-            .context("more than 65,533 ISPs")?;
-        for prefix in &isp.prefixes {
-            match prefix.trunc() {
-                IpNet::V4(p) => v4.push(Prefix::v4(p.network().octets(), p.prefix_len(), class)),
-                IpNet::V6(p) => v6.push(Prefix::v6(p.network().octets(), p.prefix_len(), class)),
-            }
-        }
-    }
-    let count = config.isps.len() as u32 + 1;
-    let isp = |class: u32| ClientClass {
-        isp: (class as usize).checked_sub(1),
-        ..ClientClass::default()
-    };
-    Ok((Classes::build(v4, v6, count)?, (0..count).map(isp).collect()))
 }
 
 /// Secret keys for the hash of names, from the kernel.

@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::config::model::*;
+use crate::data::Data;
 use dataplane::counters::Counter;
 use dataplane::stages::dns_answer::{Client, Engine, Event, Located, Outcome, Silent, Trace, Transport};
 use dataplane::tables::Snapshot;
@@ -53,7 +54,7 @@ fn zone(apex: &str, mut rrsets: Vec<Rrset>) -> Zone {
     }
 }
 
-fn base(zones: Vec<Zone>) -> Config {
+pub(crate) fn base(zones: Vec<Zone>) -> Config {
     Config {
         path: PathBuf::from("test.toml"),
         hash: String::new(),
@@ -74,6 +75,7 @@ fn base(zones: Vec<Zone>) -> Config {
             nsid: Some("edge".into()),
             ..Dns::default()
         },
+        data: Data::default(),
         isps: vec![],
         clients: vec![],
         selection: Selection::default(),
@@ -140,10 +142,12 @@ pub(crate) fn with_service(change: impl FnOnce(&mut Config)) -> Config {
         Isp {
             name: "one".into(),
             prefixes: vec!["10.1.0.0/16".parse().unwrap(), "2001:db8:1::/48".parse().unwrap()],
+            ..Isp::default()
         },
         Isp {
             name: "two".into(),
             prefixes: vec!["10.2.0.0/16".parse().unwrap()],
+            ..Isp::default()
         },
     ];
     let site = |name: &str, isp| Site {

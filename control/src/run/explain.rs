@@ -6,6 +6,7 @@
 use crate::admin::api::{ClientSource, ExplainRequest, Explanation, Step};
 use crate::config::model::{AllDown, Metric, Spread};
 use crate::policy::chain::{self, ClientClass, Facts};
+use crate::policy::classes::describe;
 use crate::policy::{self, Index, PolicyKey, Which};
 use dataplane::link::{WordTarget, WordValue};
 use dataplane::stages::dns_answer::{Client, Engine, Event, Located, Outcome, Transport};
@@ -110,7 +111,8 @@ impl Story<'_> {
             _ => None,
         });
         let by_subnet = chosen.is_some_and(|c| c.3);
-        let isp = chosen.and_then(|c| self.index.class_isp(c.2.id));
+        let client = chosen.map(|c| self.index.class(c.2.id));
+        let isp = client.and_then(|c| c.isp);
         let isp_name = isp.map(|i| self.index.config.isps[i].name.clone());
         let mut out = Explanation {
             question: format!("{name} {}", self.rtype),
@@ -125,10 +127,10 @@ impl Story<'_> {
             },
             class: match chosen {
                 None => "not looked up: the answer is the same for all".into(),
-                Some((_, _, class, _)) => match &isp_name {
-                    Some(isp) => format!("{isp}, matched to /{}", class.depth),
-                    None => format!("none, matched to /{}", class.depth),
-                },
+                Some((_, _, class, _)) => {
+                    let text = describe(&self.index.config, self.index.class(class.id));
+                    format!("{text}, matched to /{}", class.depth)
+                }
             },
             isp: isp_name,
             zone: self.zone(),
@@ -144,11 +146,7 @@ impl Story<'_> {
             generation: self.snapshot.generation,
         };
         if let Some((service, policy, class, _)) = chosen {
-            let client = ClientClass {
-                isp: self.index.class_isp(class.id),
-                ..ClientClass::default()
-            };
-            self.choice(&mut out, service, policy, &client);
+            self.choice(&mut out, service, policy, self.index.class(class.id));
         }
         out
     }

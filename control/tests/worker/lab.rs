@@ -2,6 +2,7 @@
 
 use crate::frames::{OUR_MAC, SERVICE_V4, SERVICE_V6};
 use control::config::model::*;
+use control::data::Data;
 use control::health::Standing;
 use control::policy::Compiler;
 use dataplane::arch::{TickRate, Ticks};
@@ -74,6 +75,7 @@ pub(crate) fn base(zones: Vec<Zone>) -> Config {
             nsid: Some("edge".into()),
             ..Dns::default()
         },
+        data: Data::default(),
         isps: vec![],
         clients: vec![],
         selection: Selection::default(),
@@ -116,6 +118,7 @@ pub(crate) fn example(net: u8) -> Config {
     config.isps = vec![Isp {
         name: "one".into(),
         prefixes: vec!["10.1.0.0/16".parse().unwrap(), "2001:db8:1::/48".parse().unwrap()],
+        ..Isp::default()
     }];
     let site = |name: &str, isp| Site {
         name: name.into(),

@@ -67,6 +67,16 @@ pub struct ClientClass {
 }
 
 impl ClientClass {
+    /// The class of clients of whom nothing is known: class 0.
+    pub const NOTHING: Self = Self {
+        isp: None,
+        country: None,
+        continent: None,
+        location: None,
+        named: Vec::new(),
+        measured: None,
+    };
+
     /// Whose evidence counts for it: the narrowest first.
     pub fn clients(&self) -> impl Iterator<Item = Clients> {
         let prefix = self.measured.map(Clients::Prefix);

@@ -1,0 +1,148 @@
+//! Client classes of a compiled configuration: laid over each other by `data::overlay`, built into the table that workers
+//! read, and kept from one compilation to the next while nothing that they are made of has changed.
+
+use super::PolicyKey;
+use super::chain::ClientClass;
+use crate::config::model::{Clients, Config, Isp};
+use crate::data::{As, Attributes, Data, Overlay, Place, Table, countries, overlay};
+use anyhow::Result;
+use dataplane::tables::classes::Classes;
+use ipnet::IpNet;
+use std::sync::Arc;
+
+/// The classes of a configuration.
+#[derive(Clone, Debug)]
+pub struct ClassSet {
+    /// From an address to a class's id.
+    pub table: Arc<Classes>,
+    /// From an id to the class.
+    pub list: Arc<Vec<ClientClass>>,
+    /// Prefixes that the table was built of, IPv4 and IPv6.
+    pub prefixes: [usize; 2],
+    /// How coarse locations had to be made, degrees: see [`overlay::Overlay`].
+    pub location_grid: Option<f64>,
+}
+
+/// The classes that were made last.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    last: Option<(MadeOf, ClassSet)>,
+}
+
+/// Everything that classes depend on.
+#[derive(Debug)]
+struct MadeOf {
+    isps: Vec<Isp>,
+    clients: Vec<Clients>,
+    data: Data,
+    needs: Attributes,
+    measured: Vec<IpNet>,
+}
+
+impl MadeOf {
+    fn equals(&self, config: &Config, needs: &Attributes, measured: &[IpNet]) -> bool {
+        // A database that has not changed is the same one in memory.
+        let asn = |a: &[Arc<Table<As>>], b: &[Arc<Table<As>>]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+        };
+        let country = |a: &[Arc<Table<Place>>], b: &[Arc<Table<Place>>]| {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+        };
+        asn(&self.data.asn, &config.data.asn)
+            && country(&self.data.country, &config.data.country)
+            && self.isps == config.isps
+            && self.clients == config.clients
+            && self.needs == *needs
+            && (!needs.measured || self.measured == measured)
+    }
+}
+
+/// What any of the policies looks at.
+pub fn needs(policies: &[PolicyKey]) -> Attributes {
+    let of = |policy: &PolicyKey| {
+        let needs = policy.needs();
+        // Only lists that some site is bound to.
+        let lists = policy.sites.iter().flat_map(|site| {
+            let bound = site.bound.iter().filter_map(|bound| bound.named);
+            bound.chain(site.serves.iter().copied())
+        });
+        Attributes {
+            isp: needs.isp,
+            country: needs.country,
+            continent: needs.continent,
+            location: needs.location,
+            named: lists.filter(|_| needs.named).collect(),
+            measured: needs.measured,
+        }
+    };
+    policies
+        .iter()
+        .fold(Attributes::default(), |all, policy| all.and(&of(policy)))
+}
+
+/// The classes that a configuration will have, without the table: for `windrose check`.
+///
+/// # Errors
+/// As of [`overlay::overlay`].
+pub fn overlay_of(config: &Config) -> Result<Overlay> {
+    let policies: Vec<PolicyKey> = config.services.iter().map(|s| PolicyKey::of(config, s)).collect();
+    overlay::overlay(config, &needs(&policies), &[])
+}
+
+impl Kept {
+    /// The classes of a configuration with these policies.
+    pub(super) fn of(
+        &mut self,
+        config: &Config,
+        policies: &[PolicyKey],
+        measured: &[IpNet],
+    ) -> Result<ClassSet> {
+        let needs = needs(policies);
+        if let Some((made_of, set)) = &self.last
+            && made_of.equals(config, &needs, measured)
+        {
+            return Ok(set.clone());
+        }
+        let made = overlay::overlay(config, &needs, measured)?;
+        let set = ClassSet {
+            prefixes: [made.v4.len(), made.v6.len()],
+            table: Arc::new(Classes::build(made.v4, made.v6, made.classes.len() as u32)?),
+            list: Arc::new(made.classes),
+            location_grid: made.location_grid,
+        };
+        let made_of = MadeOf {
+            isps: config.isps.clone(),
+            clients: config.clients.clone(),
+            data: config.data.clone(),
+            needs,
+            measured: measured.to_vec(),
+        };
+        self.last = Some((made_of, set.clone()));
+        Ok(set)
+    }
+}
+
+/// A class in words: "KT, KR, asia", "none" for class 0.
+pub fn describe(config: &Config, class: &ClientClass) -> String {
+    let mut words = Vec::new();
+    words.extend(
+        class
+            .isp
+            .and_then(|i| config.isps.get(i))
+            .map(|isp| isp.name.clone()),
+    );
+    words.extend(class.country.map(|c| c.to_string()));
+    words.extend(class.continent.map(|c| countries::name(c).to_owned()));
+    words.extend(class.location.map(|at| {
+        let degrees = |x: i32| f64::from(x) / 1e4;
+        format!("at {:.2},{:.2}", degrees(at.latitude), degrees(at.longitude))
+    }));
+    let named = class.named.iter().filter_map(|i| config.clients.get(*i as usize));
+    words.extend(named.map(|clients| format!("[{}]", clients.name)));
+    words.extend(class.measured.map(|net| format!("measured {net}")));
+    if words.is_empty() {
+        "none".into()
+    } else {
+        words.join(", ")
+    }
+}
