@@ -1,7 +1,9 @@
 //! What the admin API says, as serde types: the appliance fills them in, the server sends them as
 //! JSON, the command line reads them back. Durations carry their unit in the name.
 
-use crate::health::{State, TargetStatus};
+use crate::alerts::{Event, WebhookStatus};
+use crate::health::{Standing, State, TargetStatus};
+use crate::overrides::Override;
 use dataplane::counters::Counters;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -24,6 +26,24 @@ pub trait Appliance: Send + Sync + 'static {
 
     /// `POST /v1/reload`. Fails with every finding when the old configuration stays.
     fn reload(&self) -> ReloadFuture<'_>;
+
+    /// `GET /v1/events`.
+    fn events(&self) -> Events;
+
+    /// `GET /v1/overrides`, in the order in which they count: the last that matches a member.
+    fn overrides(&self) -> Vec<Override>;
+
+    /// `POST /v1/overrides`.
+    ///
+    /// # Errors
+    /// What is wrong with it; nothing changed.
+    fn set_override(&self, request: &OverrideRequest) -> Result<OverrideReport, String>;
+
+    /// `DELETE /v1/overrides`: the one with this glob, or all; returns them.
+    ///
+    /// # Errors
+    /// There is none; nothing changed.
+    fn clear_overrides(&self, glob: Option<&str>) -> Result<Vec<Override>, String>;
 
     /// Every worker's index and counters, for `/metrics`.
     fn worker_counters(&self) -> Vec<(usize, Counters)>;
@@ -61,6 +81,74 @@ pub struct Status {
     pub sites: Vec<SiteStatus>,
     /// The services, in the order of the configuration.
     pub services: Vec<ServiceStatus>,
+    /// The checks as a whole.
+    #[serde(default)]
+    pub checks: ChecksStatus,
+    /// The overrides, in the order in which they count.
+    #[serde(default)]
+    pub overrides: Vec<Override>,
+    /// Events told since start.
+    #[serde(default)]
+    pub events: u64,
+}
+
+/// The checks of all targets: a dead loop is seen by the age of the oldest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ChecksStatus {
+    /// Targets that are checked.
+    pub targets: usize,
+    /// Those whose checks are due and do not complete.
+    pub stale: usize,
+    /// Seconds since a check completed of the target that was not checked for longest; `None` without targets.
+    pub oldest_age_s: Option<f64>,
+    /// Check tasks that died or hung and were started anew.
+    pub restarts: u64,
+}
+
+/// What is to become of members: the query of `POST /v1/overrides`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OverrideRequest {
+    /// Which members: a glob over `SITE/ADDRESS`.
+    pub glob: String,
+    /// `down`, `up`, `drain` or `weight`.
+    pub action: String,
+    /// Percent, for `weight`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u8>,
+    /// Ends after so many seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_s: Option<u64>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comment: Option<String>,
+}
+
+/// What an override did.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OverrideReport {
+    /// The override as it is set.
+    pub set: Override,
+    /// Members that it matches.
+    pub members: usize,
+}
+
+/// Which override is to be cleared: the query of `DELETE /v1/overrides`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClearRequest {
+    /// Its glob; all if none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub glob: Option<String>,
+}
+
+/// What happened, and who was told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Events {
+    /// The last events, the newest last.
+    pub events: Vec<Event>,
+    /// The webhooks, in the order of the configuration.
+    pub webhooks: Vec<WebhookStatus>,
 }
 
 /// One worker.
@@ -246,6 +334,29 @@ pub struct MemberStatus {
     pub reason: String,
     /// Its weight.
     pub weight: u16,
+    /// It can be given, all told.
+    #[serde(default = "yes")]
+    pub given: bool,
+    /// How often it is a candidate when it could be, sixteenths; 0: only when no other is left.
+    #[serde(default = "whole")]
+    pub share: u8,
+    /// Why its share is not whole: a brown-out, a slow start, flapping.
+    #[serde(default)]
+    pub remark: Option<String>,
+    /// The override that counts for it.
+    #[serde(default, rename = "override")]
+    pub overridden: Option<String>,
+    /// The state is from before the start: no check has completed since.
+    #[serde(default)]
+    pub remembered: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn whole() -> u8 {
+    Standing::WHOLE
 }
 
 impl MemberStatus {
@@ -261,6 +372,11 @@ impl MemberStatus {
             last_check_ms: None,
             stale: false,
             reason: "no check".into(),
+            given: true,
+            share: Standing::WHOLE,
+            remark: None,
+            overridden: None,
+            remembered: false,
         };
         let Some(target) = target else { return unchecked };
         Self {
@@ -270,7 +386,26 @@ impl MemberStatus {
             last_check_ms: target.last_duration.map(|took| took.as_secs_f64() * 1e3),
             stale: target.stale,
             reason: target.reason.clone(),
+            given: target.standing.up,
+            share: target.standing.share,
+            remark: target.remark.clone(),
+            remembered: target.remembered,
             ..unchecked
+        }
+    }
+
+    /// The same under an override.
+    pub fn overridden(self, over: Option<&Override>) -> Self {
+        let Some(over) = over else { return self };
+        let standing = over.action.apply(Standing {
+            up: self.given,
+            share: self.share,
+        });
+        Self {
+            given: standing.up,
+            share: standing.share,
+            overridden: Some(over.to_string()),
+            ..self
         }
     }
 }

@@ -2,7 +2,7 @@
 //! scrape; nothing is kept between scrapes, the numbers are the workers' and the prober's own.
 
 use super::api::{MemberStatus, PortStatus, ServiceStatus, SiteReportStatus, Status, WorkerStatus};
-use crate::health::State;
+use crate::health::{Standing, State};
 use crate::reports::counters::Received;
 use crate::tcp::counters::{Connection, Labelled, Punted, Sent};
 use dataplane::counters::{Counter, Counters, Kind};
@@ -432,6 +432,20 @@ impl Scrape {
             members(status).map(|(labels, m)| (labels, u64::from(m.state == State::Up))),
         )?;
         families.gauge(
+            "member_share",
+            "How often the member is a candidate when it could be, 0 to 1; 0: it is down, or given only when no other \
+             is left.",
+            members(status).map(|(labels, m)| {
+                let share = if m.given { m.share } else { 0 };
+                (labels, f64::from(share) / f64::from(Standing::WHOLE))
+            }),
+        )?;
+        families.gauge(
+            "member_overridden",
+            "1: an override counts for the member.",
+            members(status).map(|(labels, m)| (labels, u64::from(m.overridden.is_some()))),
+        )?;
+        families.gauge(
             "member_stale",
             "1: checks of the member are due and do not complete; its state is old.",
             members(status).map(|(labels, m)| (labels, u64::from(m.stale))),
@@ -440,7 +454,29 @@ impl Scrape {
             "member_last_check_age_seconds",
             "Seconds since a check of the member last completed; none without a check.",
             members(status).filter_map(|(labels, m)| Some((labels, m.last_check_age_s?))),
-        )
+        )?;
+        let checks = &status.checks;
+        families.gauge(
+            "oldest_check_age_seconds",
+            "Seconds since a check completed of the target that was not checked for longest.",
+            checks.oldest_age_s.map(|age| (BARE, age)),
+        )?;
+        families.gauge(
+            "stale_targets",
+            "Targets whose checks are due and do not complete.",
+            [(BARE, checks.stale as u64)],
+        )?;
+        families.counter(
+            "check_task_restarts",
+            "Check tasks that died or hung and were started anew.",
+            [(BARE, checks.restarts)],
+        )?;
+        families.gauge(
+            "overrides",
+            "Overrides that are set.",
+            [(BARE, status.overrides.len() as u64)],
+        )?;
+        families.counter("events", "Events told since start.", [(BARE, status.events)])
     }
 }
 

@@ -1,14 +1,15 @@
 //! The endpoints, and the tasks that serve them. Bound by the run loop at start-up, so that a taken
 //! socket is told before any port opens; served once the appliance runs.
 //!
-//! `GET /v1/status`, `GET /v1/explain?name=&type=&from=&ecs=`, `POST /v1/reload`, `GET /metrics`,
-//! `GET /healthz`. Over TCP all but `/metrics` need `Authorization: Bearer TOKEN`; who may open the
+//! `GET /v1/status`, `GET /v1/explain?name=&type=&from=&ecs=`, `POST /v1/reload`, `GET /v1/events`, `/v1/overrides`
+//! (`GET`; `POST ?glob=&action=&weight=&for_s=&comment=`; `DELETE ?glob=`), `GET /metrics`, `GET /healthz`. Over TCP all but `/metrics` need `Authorization: Bearer TOKEN`; who may open the
 //! Unix socket is trusted. Errors are JSON: `{"error": "..."}`.
 
-use super::api::{Appliance, ErrorBody, ExplainRequest, Status};
+use super::api::{Appliance, ClearRequest, ErrorBody, Events, ExplainRequest, OverrideRequest, Status};
 use super::metrics;
 use super::socket::{self, SocketError, SocketFile};
 use crate::config::model;
+use crate::overrides::Override;
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
@@ -130,6 +131,11 @@ fn routes(appliance: Arc<dyn Appliance>) -> Router {
         .route("/v1/status", get(status))
         .route("/v1/explain", get(explain))
         .route("/v1/reload", post(reload))
+        .route("/v1/events", get(events))
+        .route(
+            "/v1/overrides",
+            get(overrides).post(set_override).delete(clear_overrides),
+        )
         .route("/metrics", get(metrics))
         .route("/healthz", get(healthz))
         .fallback(|| async { fail(StatusCode::NOT_FOUND, "no such endpoint") })
@@ -162,6 +168,42 @@ async fn reload(State(appliance): State<Arc<dyn Appliance>>) -> Response {
     match appliance.reload().await {
         Ok(report) => Json(report).into_response(),
         Err(error) => fail(StatusCode::UNPROCESSABLE_ENTITY, error),
+    }
+}
+
+async fn events(State(appliance): State<Arc<dyn Appliance>>) -> Json<Events> {
+    Json(appliance.events())
+}
+
+async fn overrides(State(appliance): State<Arc<dyn Appliance>>) -> Json<Vec<Override>> {
+    Json(appliance.overrides())
+}
+
+async fn set_override(
+    State(appliance): State<Arc<dyn Appliance>>,
+    request: Result<Query<OverrideRequest>, QueryRejection>,
+) -> Response {
+    let request = match request {
+        Ok(Query(request)) => request,
+        Err(error) => return fail(StatusCode::BAD_REQUEST, error.body_text()),
+    };
+    match appliance.set_override(&request) {
+        Ok(report) => Json(report).into_response(),
+        Err(error) => fail(StatusCode::UNPROCESSABLE_ENTITY, error),
+    }
+}
+
+async fn clear_overrides(
+    State(appliance): State<Arc<dyn Appliance>>,
+    request: Result<Query<ClearRequest>, QueryRejection>,
+) -> Response {
+    let request = match request {
+        Ok(Query(request)) => request,
+        Err(error) => return fail(StatusCode::BAD_REQUEST, error.body_text()),
+    };
+    match appliance.clear_overrides(request.glob.as_deref()) {
+        Ok(cleared) => Json(cleared).into_response(),
+        Err(error) => fail(StatusCode::NOT_FOUND, error),
     }
 }
 

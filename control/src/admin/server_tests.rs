@@ -3,7 +3,9 @@
 use super::*;
 use crate::admin::api::*;
 use crate::admin::client::{self, ClientError};
+use crate::alerts::{Event, Kind as EventKind, WebhookStatus};
 use crate::health::State as Health;
+use crate::overrides::Action;
 use dataplane::counters::{Counter, Counters, Kind};
 use hyper::Method;
 use std::collections::{BTreeMap, HashMap};
@@ -24,7 +26,19 @@ pub(crate) fn sample_status() -> Status {
             stale: state == Health::Down,
             reason: reason.into(),
             weight,
+            given: state == Health::Up,
+            share: if weight == 10 { 8 } else { 16 },
+            remark: (weight == 10).then(|| "slow start".into()),
+            overridden: None,
+            remembered: false,
         };
+    let over = Override {
+        glob: "seoul/203.*".into(),
+        action: Action::Drain,
+        comment: Some("works".into()),
+        set_at: 1_800_000_060,
+        until: Some(1_800_000_100),
+    };
     Status {
         appliance: "lab-1".into(),
         version: "0.1.0".into(),
@@ -124,9 +138,17 @@ pub(crate) fn sample_status() -> Status {
                     1,
                     "connecting: refused",
                 ),
-                member("203.0.113.3", Health::Up, None, None, None, 1, "no check"),
+                member("203.0.113.3", Health::Up, None, None, None, 1, "no check").overridden(Some(&over)),
             ],
         }],
+        checks: ChecksStatus {
+            targets: 2,
+            stale: 1,
+            oldest_age_s: Some(12.5),
+            restarts: 3,
+        },
+        overrides: vec![over],
+        events: 44,
     }
 }
 
@@ -201,6 +223,38 @@ impl Appliance for Fake {
                 warnings: vec![],
             })
         })
+    }
+
+    fn events(&self) -> Events {
+        Events {
+            events: vec![Event::new(EventKind::Failover, "vod.example.com", "5xx", "moved")],
+            webhooks: vec![WebhookStatus::default()],
+        }
+    }
+
+    fn overrides(&self) -> Vec<Override> {
+        sample_status().overrides
+    }
+
+    fn set_override(&self, request: &OverrideRequest) -> Result<OverrideReport, String> {
+        if request.action != "weight" {
+            return Err(format!("{request:?}"));
+        }
+        let set = Override {
+            glob: request.glob.clone(),
+            action: Action::Weight(request.weight.unwrap()),
+            comment: request.comment.clone(),
+            set_at: 1,
+            until: request.for_s.map(|s| 1 + s),
+        };
+        Ok(OverrideReport { set, members: 2 })
+    }
+
+    fn clear_overrides(&self, glob: Option<&str>) -> Result<Vec<Override>, String> {
+        match glob {
+            None => Ok(sample_status().overrides),
+            Some(glob) => Err(format!("no {glob}")),
+        }
     }
 
     fn worker_counters(&self) -> Vec<(usize, Counters)> {
@@ -321,6 +375,35 @@ async fn reload_reports_or_says_why_not() {
     assert!(error.to_string().contains("405"), "{error}");
     let error = lab.request(Method::GET, "/v1/nothing").await.unwrap_err();
     assert_eq!(error.to_string(), "no such endpoint");
+}
+
+#[tokio::test]
+async fn overrides_are_set_listed_and_cleared() {
+    let lab = Lab::new(None);
+    let path = "/v1/overrides?glob=seoul-*%2F%5B12%5D*&action=weight&weight=20&for_s=60&comment=a+b%26c";
+    let body = lab.request(Method::POST, path).await.unwrap();
+    let report: OverrideReport = client::parse(&lab.socket, &body).unwrap();
+    assert_eq!(report.members, 2);
+    assert_eq!(report.set.to_string(), "seoul-*/[12]* weight 20% (a b&c)");
+    assert_eq!(report.set.until, Some(61));
+    let listed: Vec<Override> = lab.get("/v1/overrides").await.unwrap();
+    assert_eq!(listed, sample_status().overrides);
+    let body = lab.request(Method::DELETE, "/v1/overrides").await.unwrap();
+    assert_eq!(
+        client::parse::<Vec<Override>>(&lab.socket, &body).unwrap(),
+        listed
+    );
+    for (method, path, says) in [
+        (Method::POST, "/v1/overrides?glob=x", "action"),
+        (Method::POST, "/v1/overrides?glob=x&action=down&why=y", "why"),
+        (Method::POST, "/v1/overrides?glob=x&action=down", "down"),
+        (Method::DELETE, "/v1/overrides?glob=x", "no x"),
+    ] {
+        let error = lab.request(method, path).await.unwrap_err().to_string();
+        assert!(error.contains(says), "{path}: {error}");
+    }
+    let events: Events = lab.get("/v1/events").await.unwrap();
+    assert_eq!((events.events.len(), events.webhooks.len()), (1, 1));
 }
 
 #[tokio::test]

@@ -161,6 +161,9 @@ fn kind(kind: &CheckKind) -> &'static str {
         CheckKind::Tcp => "tcp",
         CheckKind::Http { tls: true, .. } => "https",
         CheckKind::Http { .. } => "http",
+        CheckKind::Icmp => "icmp",
+        CheckKind::Udp { .. } => "udp",
+        CheckKind::Dns { .. } => "dns",
     }
 }
 

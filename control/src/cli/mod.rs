@@ -1,6 +1,8 @@
 //! The command line of `windrose`: what it accepts. Each sub-command is a file here.
 
+mod admin;
 mod check;
+mod events;
 mod explain;
 mod reload;
 #[cfg(feature = "dpdk")]
@@ -26,6 +28,8 @@ enum Command {
     Run(run::Args),
     Check(check::Args),
     Status(status::Args),
+    Events(events::Args),
+    Admin(admin::Args),
     Explain(explain::Args),
     Reload(reload::Args),
 }
@@ -38,6 +42,8 @@ impl Cli {
             Command::Run(args) => args.execute(),
             Command::Check(args) => args.execute(),
             Command::Status(args) => args.execute(),
+            Command::Events(args) => args.execute(),
+            Command::Admin(args) => args.execute(),
             Command::Explain(args) => args.execute(),
             Command::Reload(args) => args.execute(),
         }

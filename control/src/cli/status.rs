@@ -3,8 +3,12 @@
 //! Exit code 0; 1 when the appliance refuses; 2 when none answers.
 
 use super::{print_json, report};
-use crate::admin::api::{ReportsStatus, ServiceStatus, SiteReportStatus, Status, TcpStatus, WorkerStatus};
+use crate::admin::api::{
+    MemberStatus, ReportsStatus, ServiceStatus, SiteReportStatus, Status, TcpStatus, WorkerStatus,
+};
 use crate::admin::client;
+use crate::health::Standing;
+use crate::overrides::Override;
 use hyper::Method;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -52,6 +56,16 @@ fn render(status: &Status, now: u64) -> String {
         status.config_hash.get(..12).unwrap_or(&status.config_hash),
         status.generation,
     );
+    let checks = &status.checks;
+    if checks.stale > 0 {
+        let _ = writeln!(
+            out,
+            "CHECKS ARE STALE: {} of {} targets, the oldest result is {} old",
+            checks.stale,
+            checks.targets,
+            checks.oldest_age_s.map_or_else(|| "-".into(), seconds)
+        );
+    }
     ports(&mut out, status);
     workers(&mut out, &status.workers);
     if let Some(status) = &status.tcp {
@@ -64,6 +78,7 @@ fn render(status: &Status, now: u64) -> String {
     for service in &status.services {
         members(&mut out, service);
     }
+    overrides(&mut out, status, now);
     out
 }
 
@@ -260,6 +275,7 @@ fn members(out: &mut String, service: &ServiceStatus) {
         ">LAST CHECK",
         ">TOOK",
         ">WEIGHT",
+        ">SHARE",
         "REASON",
     ]);
     table.heading_gap = false;
@@ -268,23 +284,57 @@ fn members(out: &mut String, service: &ServiceStatus) {
         table.row([
             member.address.to_string(),
             member.site.clone(),
-            if member.stale {
-                format!("{} STALE", member.state)
-            } else {
-                member.state.to_string()
+            match (member.stale, member.remembered) {
+                (true, _) => format!("{} STALE", member.state),
+                (false, true) => format!("{} (before)", member.state),
+                (false, false) => member.state.to_string(),
             },
             or_dash(member.since_s.map(seconds)),
             or_dash(member.last_check_age_s.map(|age| format!("{} ago", seconds(age)))),
             or_dash(member.last_check_ms.map(|ms| format!("{ms:.1} ms"))),
             member.weight.to_string(),
-            member.reason.clone(),
+            if member.given {
+                format!("{}/{}", member.share, Standing::WHOLE)
+            } else {
+                "-".into()
+            },
+            reason(member),
         ]);
     }
     table.print(out);
 }
 
+/// The override, what bears on the share, what the last check found.
+fn reason(member: &MemberStatus) -> String {
+    let over = member.overridden.as_ref().map(|text| format!("OVERRIDE {text}"));
+    let parts = [over, member.remark.clone(), Some(member.reason.clone())];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+fn overrides(out: &mut String, status: &Status, now: u64) {
+    let mut table = Table::new(&["OVERRIDE", "ACTION", ">SET", ">ENDS", "COMMENT"]);
+    override_rows(&mut table, &status.overrides, now);
+    table.print(out);
+}
+
+/// A row for each override, in the order in which they count.
+pub(super) fn override_rows(table: &mut Table<5>, overrides: &[Override], now: u64) {
+    for over in overrides {
+        let ends = over
+            .until
+            .map(|at| format!("in {}", seconds(at.saturating_sub(now) as f64)));
+        table.row([
+            over.glob.clone(),
+            over.action.to_string(),
+            format!("{} ago", seconds(now.saturating_sub(over.set_at) as f64)),
+            ends.unwrap_or_else(|| "never".into()),
+            over.comment.clone().unwrap_or_default(),
+        ]);
+    }
+}
+
 /// A length of time in at most two units.
-fn seconds(s: f64) -> String {
+pub(super) fn seconds(s: f64) -> String {
     let whole = s as u64;
     match whole {
         0..10 => format!("{s:.1}s"),
@@ -296,16 +346,16 @@ fn seconds(s: f64) -> String {
 }
 
 /// Rows under headings, in columns as wide as their widest cell.
-struct Table<const N: usize> {
+pub(super) struct Table<const N: usize> {
     headings: [&'static str; N],
     right: [bool; N],
     rows: Vec<[String; N]>,
-    heading_gap: bool,
+    pub(super) heading_gap: bool,
 }
 
 impl<const N: usize> Table<N> {
     /// A heading that starts with `>` aligns its column to the right.
-    fn new(headings: &[&'static str; N]) -> Self {
+    pub(super) fn new(headings: &[&'static str; N]) -> Self {
         Self {
             headings: headings.map(|h| h.trim_start_matches('>')),
             right: headings.map(|h| h.starts_with('>')),
@@ -314,11 +364,11 @@ impl<const N: usize> Table<N> {
         }
     }
 
-    fn row(&mut self, cells: [String; N]) {
+    pub(super) fn row(&mut self, cells: [String; N]) {
         self.rows.push(cells);
     }
 
-    fn print(self, out: &mut String) {
+    pub(super) fn print(self, out: &mut String) {
         if self.rows.is_empty() {
             return;
         }
@@ -357,6 +407,7 @@ mod tests {
         let expected = "\
 lab-1 (windrose 0.1.0), up 1h01m
 configuration 0123456789ab, generation 7, loaded 1m30s ago
+CHECKS ARE STALE: 1 of 2 targets, the oldest result is 12s old
 
 PORT  DEVICE                   DRIVER         MAC                MTU   LINK            RX  TX  MISSED  ERRORS  NO MBUF
 isp   net_af_packet0,iface=e1  net_af_packet  02:00:00:00:00:01  1500  up 10000 Mb/s  105  95       1       5        4
@@ -375,10 +426,13 @@ reports on 192.0.2.1:8853, certificate ab12; 12 prefixes for RTTs; ALL SILENT: n
 reports refused: bad_token 3
 
 service vod.example.com
-ADDRESS       SITE   STATE         FOR  LAST CHECK    TOOK  WEIGHT  REASON
-198.51.100.1  seoul  up          2m05s    0.4s ago  1.5 ms      10  HTTP 200
-2001:db8::2   seoul  down STALE    12s     12s ago       -       1  connecting: refused
-203.0.113.3   seoul  up              -           -       -       1  no check
+ADDRESS       SITE   STATE         FOR  LAST CHECK    TOOK  WEIGHT  SHARE  REASON
+198.51.100.1  seoul  up          2m05s    0.4s ago  1.5 ms      10   8/16  slow start; HTTP 200
+2001:db8::2   seoul  down STALE    12s     12s ago       -       1      -  connecting: refused
+203.0.113.3   seoul  up              -           -       -       1   0/16  OVERRIDE seoul/203.* drain (works); no check
+
+OVERRIDE     ACTION     SET     ENDS  COMMENT
+seoul/203.*  drain   30s ago  in 10s  works
 ";
         assert_eq!(text, expected);
     }

@@ -5,6 +5,8 @@
 //! `sections` and `service` know the keys, `cross` the checks between sections.
 
 mod abuse;
+mod alert;
+mod check;
 mod clients;
 mod cross;
 mod diagnostics;
@@ -180,6 +182,8 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
         .flatten()
         .collect();
 
+    let alerts = document.tables("alert", "[[alert]]", alert::alert);
+
     cross::present(document, ports.len(), zones.len());
     cross::names(report, &ports, &isps, &clients, &sites, &zones, &services);
     cross::ports(report, &ports, &dataplane, &dns);
@@ -236,5 +240,6 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
         services: services.into_iter().map(|service| service.service).collect(),
         admin,
         reports,
+        alerts: alerts.into_iter().flatten().collect(),
     }
 }

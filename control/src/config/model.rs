@@ -47,6 +47,21 @@ pub struct Config {
     pub admin: Admin,
     /// `[reports]`; `None`: no site reports here.
     pub reports: Option<Reports>,
+    /// `[[alert]]`: who is told of events.
+    pub alerts: Vec<Alert>,
+}
+
+/// `[[alert]]`: a webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alert {
+    /// `url = "https://..."`: where each event is sent by POST.
+    pub url: String,
+    /// `events = ["failover", ...]`: kinds of events; all if empty.
+    pub events: Vec<crate::alerts::Kind>,
+    /// `token = "..."`: sent as bearer token.
+    pub token: Option<Token>,
+    /// `timeout = "5s"`: of one try.
+    pub timeout: Duration,
 }
 
 /// `[appliance]`.
@@ -54,8 +69,11 @@ pub struct Config {
 pub struct Appliance {
     /// Name of this appliance in status, metrics and logs. Default "windrose".
     pub name: String,
-    /// `state = "/var/lib/windrose"`: folder of what is kept over restarts; nothing is kept without.
+    /// `state = "/var/lib/windrose"`: folder of what is kept over restarts (last known health, overrides, a certificate);
+    /// nothing is kept without.
     pub state: Option<PathBuf>,
+    /// `state_max_age = "1h"`: health that was known longer ago is not used at a start.
+    pub state_max_age: Duration,
 }
 
 /// `[reports]`: where sites report to, and what becomes of it.
@@ -580,6 +598,45 @@ pub struct Check {
     pub interface: Option<String>,
     /// Named network namespace (`/run/netns/NAME`) that checks run in.
     pub netns: Option<String>,
+    /// What is made of results beyond up and down.
+    pub grade: Grade,
+}
+
+/// The rules of a check beyond `rise` and `fall`. All off by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Grade {
+    /// `brownout = { ... }`: sheds and takes down by the share of bad checks.
+    pub brownout: Option<BrownoutRule>,
+    /// `slow_start = "60s"`: how long a member that comes back takes to its whole share; 0: at once.
+    pub slow_start: Duration,
+    /// `dampening = { ... }`: who flaps too much is given only when no other is left.
+    pub dampening: Option<DampeningRule>,
+}
+
+/// `brownout = { window = 20, shed_above = "10%", down_above = "50%", slower_than = "300ms" }`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BrownoutRule {
+    /// How many checks are looked at.
+    pub window: u16,
+    /// Share of bad checks in thousandths: above it the member sheds in proportion.
+    pub shed_above: u16,
+    /// Above this share the member is down.
+    pub down_above: u16,
+    /// A check that takes longer is bad, though it succeeds.
+    pub slower_than: Option<Duration>,
+}
+
+/// `dampening = { half_life = "15m", suppress = 2000, reuse = 750, max = "60m" }` (RFC 2439). A fall adds 1000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DampeningRule {
+    /// In this time a penalty halves.
+    pub half_life: Duration,
+    /// From this penalty on the member is suppressed.
+    pub suppress: u32,
+    /// Below this one it is used again.
+    pub reuse: u32,
+    /// Longest time that it is suppressed after its last fall.
+    pub max: Duration,
 }
 
 /// What a health check tries.
@@ -599,6 +656,26 @@ pub enum CheckKind {
         host: Option<String>,
         /// Lowest and highest status that counts as success. Default 200 to 399.
         expect: (u16, u16),
+    },
+    /// An ICMP echo is answered. The port is 0.
+    Icmp,
+    /// A datagram is answered.
+    Udp {
+        /// What is sent.
+        payload: Vec<u8>,
+        /// What the answer must hold; anything will do if none.
+        expect: Option<Vec<u8>>,
+    },
+    /// A DNS query over UDP is answered.
+    Dns {
+        /// The name asked for.
+        query: Name,
+        /// The RR type asked for.
+        rtype: u16,
+        /// RCODE of the answer.
+        rcode: u8,
+        /// An address that must be among the answers.
+        address: Option<IpAddr>,
     },
 }
 

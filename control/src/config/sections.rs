@@ -9,6 +9,7 @@ use crate::config::model::Name;
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Longest name of an appliance, port, ISP or site: it must fit a metric label and a table column.
 pub(crate) const NAME_MAX: usize = 64;
@@ -119,9 +120,13 @@ pub(crate) fn appliance(table: Option<&Table<'_>>) -> Appliance {
         }
         Some(PathBuf::from(text))
     });
+    let day = Duration::from_secs(24 * 3600);
+    let max_age = table.and_then(|table| table.get("state_max_age"));
+    let max_age = max_age.and_then(|value| value.duration(Duration::ZERO..=day * 7, "from 0s to 168h"));
     Appliance {
         name: name.unwrap_or("windrose").to_owned(),
         state,
+        state_max_age: max_age.unwrap_or(Duration::from_secs(3600)),
     }
 }
 

@@ -1,14 +1,14 @@
-//! Reads `[[service]]`: the members and the check; what they are chosen by is `selection`'s. Names of sites are resolved here, so the
-//! sites are read first. Called by `config::load`.
+//! Reads `[[service]]`: the members; the check is `check`'s, what they are chosen by is `selection`'s. Names of sites are
+//! resolved here, so the sites are read first. Called by `config::load`.
 
-use super::model::{AllDown, Check, CheckKind, CnameMember, Member, Metric, Name, Service, Spread};
+use super::check::check;
+use super::model::{AllDown, CnameMember, Member, Metric, Name, Service, Spread};
 use super::reader::{At, Report, Table, Value};
-use super::sections::{NAME_MAX, PlacedSite, domain_name};
+use super::sections::{PlacedSite, domain_name};
 use super::selection::{self, Known};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::ops::Range;
-use std::time::Duration;
 
 /// Longest TTL, seconds (RFC 2181 section 8).
 pub(crate) const TTL_MAX: i64 = i32::MAX as i64;
@@ -291,128 +291,4 @@ fn preference(value: &Value<'_>, sites: &[PlacedSite]) -> Vec<(usize, u8)> {
     let mut pairs: Vec<(usize, u8)> = table.pairs().filter_map(pair).collect();
     pairs.sort_unstable();
     pairs
-}
-
-/// `check = { kind = "http", ... }`.
-fn check(table: &Table<'_>) -> Option<Check> {
-    let kind_value = table.need("kind");
-    let kind = kind_value.as_ref().and_then(|value| {
-        value.choice(&[
-            ("tcp", ("tcp", 0u16)),
-            ("http", ("http", 80)),
-            ("https", ("https", 443)),
-        ])
-    });
-    let interval_limits = Duration::from_millis(50)..=Duration::from_secs(3600);
-    let interval_value = table.get("interval");
-    let interval = interval_value
-        .as_ref()
-        .and_then(|value| value.duration(interval_limits, "from 50ms to 1h"));
-    let interval = interval.unwrap_or(Duration::from_secs(1));
-    let timeout_limits = Duration::from_millis(1)..=interval;
-    let timeout = table
-        .get("timeout")
-        .and_then(|v| v.duration(timeout_limits, "from 1ms to the interval"));
-    let rise = table
-        .get("rise")
-        .and_then(|value| value.integer(1..=100))
-        .unwrap_or(2);
-    let fall = table
-        .get("fall")
-        .and_then(|value| value.integer(1..=100))
-        .unwrap_or(3);
-    let port = table.get("port").and_then(|value| value.integer(1..=65535));
-    // IFNAMSIZ less its NUL; a namespace is a file name.
-    let interface = table
-        .get("interface")
-        .and_then(|value| value.word(15))
-        .map(str::to_owned);
-    let netns = table.get("netns").and_then(|value| {
-        let name = value.word(NAME_MAX)?;
-        if name.contains('/') || name.starts_with('.') {
-            return value.wrong("`netns` is a name, as in `ip netns list`, not a path");
-        }
-        Some(name.to_owned())
-    });
-    let http = http_keys(table, kind.map(|(name, _)| name));
-    let (kind, default_port) = kind?;
-    if kind == "tcp" && table.get("port").is_none() {
-        table.need("port");
-    }
-    Some(Check {
-        kind: if kind == "tcp" { CheckKind::Tcp } else { http },
-        port: port.unwrap_or(default_port),
-        interval,
-        timeout: timeout.unwrap_or(interval.min(Duration::from_secs(1))),
-        rise,
-        fall,
-        interface,
-        netns,
-    })
-}
-
-/// The keys that only HTTP has; `kind` is the word, if it was right.
-fn http_keys(table: &Table<'_>, kind: Option<&str>) -> CheckKind {
-    let path = table.get("path");
-    let host = table.get("host");
-    let expect = table.get("expect");
-    let verify = table.get("verify");
-    if kind == Some("tcp") {
-        for (key, value) in [("path", &path), ("host", &host), ("expect", &expect)] {
-            if let Some(value) = value {
-                value.wrong::<()>(format!("`{key}` has no meaning for kind = \"tcp\""));
-            }
-        }
-    }
-    if let Some(value) = verify
-        .as_ref()
-        .filter(|_| kind.is_some_and(|kind| kind != "https"))
-    {
-        value.wrong::<()>("`verify` has a meaning for kind = \"https\" only");
-    }
-    let path = path.and_then(|value| {
-        let text = value.word(1024)?;
-        if !text.starts_with('/') {
-            return value.wrong(format!("`path` must begin with \"/\", not `{text}`"));
-        }
-        Some(text.to_owned())
-    });
-    CheckKind::Http {
-        tls: kind == Some("https"),
-        verify: verify.and_then(|value| value.boolean()).unwrap_or(true),
-        path: path.unwrap_or_else(|| "/".to_owned()),
-        host: host.and_then(|value| value.word(253)).map(str::to_owned),
-        expect: expect
-            .and_then(|value| status_range(&value))
-            .unwrap_or((200, 399)),
-    }
-}
-
-/// `"200-399"`, `"204"`, `204` or `[200, 204]`: lowest and highest status.
-fn status_range(value: &Value<'_>) -> Option<(u16, u16)> {
-    let (low, high) = if value.is_string() {
-        let text = value.string()?;
-        let (low, high) = text.split_once('-').unwrap_or((text, text));
-        match (low.trim().parse::<u16>(), high.trim().parse::<u16>()) {
-            (Ok(low), Ok(high)) => (low, high),
-            _ => {
-                return value.wrong(format!(
-                    "`{text}` is not a range of status codes such as \"200-399\""
-                ));
-            }
-        }
-    } else if value.is_integer() {
-        let code = value.integer::<u16>(100..=599)?;
-        (code, code)
-    } else {
-        let items = value.items()?;
-        let [low, high] = items.as_slice() else {
-            return value.wrong("`expect` must be [lowest, highest] status code");
-        };
-        (low.integer::<u16>(100..=599)?, high.integer::<u16>(100..=599)?)
-    };
-    if !(100..=599).contains(&low) || !(100..=599).contains(&high) || low > high {
-        return value.wrong("`expect` must run from a lower to a higher status code, 100 to 599");
-    }
-    Some((low, high))
 }

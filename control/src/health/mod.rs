@@ -1,17 +1,27 @@
 //! Health: probes every member's target and tells which are up. Called by the appliance's run loop,
 //! which hands in the targets of each configuration and turns the transitions into health words.
 //!
-//! * [`rise_fall`]: results in, state out; pure.
+//! * [`rise_fall`]: results in, state out; [`window`] and [`brownout`]: error rates; [`slow_start`],
+//!   [`dampening`]: what becomes of a target that comes back; [`machine`]: all of them together; pure.
 //! * [`schedule`]: when a target is probed next; pure.
-//! * [`probe`]: one check over the network: TCP, HTTP, HTTPS.
+//! * [`probe`]: one check over the network: TCP, HTTP, HTTPS, ICMP, UDP, DNS.
 //! * [`prober`]: one task per target, the table of states, the watchdog.
+//! * [`memory`]: what was known last, over restarts.
 
+pub mod brownout;
+pub mod dampening;
+pub mod machine;
+pub mod memory;
 pub mod probe;
 pub mod prober;
 pub mod rise_fall;
 pub mod schedule;
+pub mod slow_start;
 mod standing;
+pub mod window;
 
+pub use machine::Machine;
+pub use memory::Memory;
 pub use prober::{Prober, TargetStatus, Transition};
 pub use rise_fall::{RiseFall, State};
 pub use standing::Standing;

@@ -5,6 +5,8 @@
 //! not read; closing is all that a check does with it. What this host could not do (no socket left,
 //! no such namespace) is [`Outcome::NotRun`], which says nothing about the member.
 
+mod datagram;
+
 use super::TargetKey;
 use crate::config::model::{Check, CheckKind};
 use crate::netns;
@@ -16,7 +18,7 @@ use hyper_util::rt::TokioIo;
 use std::error::Error;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
@@ -40,15 +42,28 @@ pub enum Outcome {
     /// The member answered as expected.
     Success(String),
     /// It did not, in time. The text says what happened and in which phase.
-    Failure(String),
+    Failure(Fault, String),
     /// The check could not be carried out for a reason of this host's own.
     NotRun(String),
+}
+
+/// How a check failed: what tells a server that is gone from one in trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nobody is there: connection refused or reset, no route, port unreachable.
+    Refused,
+    /// No answer in time.
+    Timeout,
+    /// It answers that it cannot: HTTP 5xx or 429, DNS SERVFAIL.
+    Error,
+    /// It answers, and not what is expected.
+    Wrong,
 }
 
 impl Outcome {
     /// The text.
     pub fn reason(&self) -> &str {
-        let (Outcome::Success(text) | Outcome::Failure(text) | Outcome::NotRun(text)) = self;
+        let (Outcome::Success(text) | Outcome::Failure(_, text) | Outcome::NotRun(text)) = self;
         text
     }
 }
@@ -64,13 +79,7 @@ pub struct Probe {
 impl Probe {
     /// With the certificate authorities that this machine trusts (or those of `SSL_CERT_FILE`).
     pub fn new() -> Self {
-        let mut roots = RootCertStore::empty();
-        let found = rustls_native_certs::load_native_certs();
-        for error in &found.errors {
-            tracing::warn!(%error, "could not read a trusted certificate");
-        }
-        roots.add_parsable_certificates(found.certs);
-        Self::with_roots(roots)
+        Self::with_roots(native_roots())
     }
 
     /// With the given certificate authorities.
@@ -97,14 +106,17 @@ impl Probe {
         let timeout = target.check.timeout;
         match tokio::time::timeout(timeout, self.attempt(target, &mut phase)).await {
             Ok(Ok(text)) => Outcome::Success(text),
-            Ok(Err(Stop::Failure(text))) => Outcome::Failure(format!("{phase}: {text}")),
+            Ok(Err(Stop::Failure(fault, text))) => Outcome::Failure(fault, format!("{phase}: {text}")),
             Ok(Err(Stop::NotRun(text))) => Outcome::NotRun(format!("{phase}: {text}")),
-            Err(_) => Outcome::Failure(format!("{phase}: no answer within {timeout:?}")),
+            Err(_) => Outcome::Failure(Fault::Timeout, format!("{phase}: no answer within {timeout:?}")),
         }
     }
 
     async fn attempt(&self, target: &TargetKey, phase: &mut &'static str) -> Result<String, Stop> {
         let TargetKey { address, check } = target;
+        if let CheckKind::Icmp | CheckKind::Udp { .. } | CheckKind::Dns { .. } = &check.kind {
+            return datagram::attempt(*address, check, phase).await;
+        }
         let socket = open_socket(*address, check).await.map_err(Stop::not_run)?;
         *phase = "connecting";
         let stream = socket
@@ -136,10 +148,13 @@ impl Probe {
             Ok(format!("HTTP {}", status.as_u16()))
         } else {
             let (low, high) = expect;
-            Err(Stop::Failure(format!(
-                "status {}, expected {low} to {high}",
-                status.as_u16()
-            )))
+            let fault = match status {
+                StatusCode::TOO_MANY_REQUESTS => Fault::Error,
+                status if status.is_server_error() => Fault::Error,
+                _ => Fault::Wrong,
+            };
+            let text = format!("status {}, expected {low} to {high}", status.as_u16());
+            Err(Stop::Failure(fault, text))
         }
     }
 
@@ -165,7 +180,7 @@ impl Probe {
         TlsConnector::from(config.clone())
             .connect(name, stream)
             .await
-            .map_err(Stop::failure)
+            .map_err(|e| Stop::failure(&e))
     }
 }
 
@@ -176,17 +191,28 @@ impl Default for Probe {
 }
 
 /// Why a check ended early.
-enum Stop {
-    Failure(String),
+pub(super) enum Stop {
+    Failure(Fault, String),
     NotRun(String),
 }
 
 impl Stop {
-    fn failure(error: impl Error) -> Self {
-        Stop::Failure(with_causes(&error))
+    /// The peer's doing. A connection that broke is told from one over which something wrong was said.
+    pub(super) fn failure(error: &(dyn Error + 'static)) -> Self {
+        let mut cause = Some(error);
+        let mut fault = Fault::Wrong;
+        while let Some(inner) = cause {
+            fault = match inner.downcast_ref::<io::Error>().map(io::Error::kind) {
+                None | Some(io::ErrorKind::InvalidData) => fault,
+                Some(io::ErrorKind::TimedOut) => Fault::Timeout,
+                Some(_) => Fault::Refused,
+            };
+            cause = inner.source();
+        }
+        Stop::Failure(fault, with_causes(error))
     }
 
-    fn not_run(error: impl Error) -> Self {
+    pub(super) fn not_run(error: impl Error) -> Self {
         Stop::NotRun(with_causes(&error))
     }
 }
@@ -207,12 +233,12 @@ fn with_causes(error: &dyn Error) -> String {
 }
 
 /// A connect that failed: the member's doing, unless this host ran out of local ports or memory.
-fn connect_stop(error: io::Error) -> Stop {
+pub(super) fn connect_stop(error: io::Error) -> Stop {
     match error.raw_os_error() {
         Some(libc::EADDRNOTAVAIL | libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM | libc::EPERM) => {
             Stop::not_run(error)
         }
-        _ => Stop::failure(error),
+        _ => Stop::failure(&error),
     }
 }
 
@@ -292,7 +318,7 @@ async fn exchange(
         .max_headers(HEADER_LINES_MAX)
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(Stop::failure)?;
+        .map_err(|e| Stop::failure(&e))?;
     let response = sender.send_request(request);
     tokio::pin!(response);
     // The connection moves the bytes; when it ends first, the response future knows why.
@@ -300,7 +326,31 @@ async fn exchange(
         response = &mut response => response,
         _ = connection => response.await,
     };
-    response.map(|r| r.status()).map_err(Stop::failure)
+    response.map(|r| r.status()).map_err(|e| Stop::failure(&e))
+}
+
+fn native_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    for error in &found.errors {
+        tracing::warn!(%error, "could not read a trusted certificate");
+    }
+    roots.add_parsable_certificates(found.certs);
+    roots
+}
+
+/// TLS for other requests of the appliance's: HTTP/1.1, certificates verified as those of checks are. Read once.
+pub(crate) fn client_tls() -> Arc<ClientConfig> {
+    static CLIENT: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    let make = || {
+        let provider = Arc::new(ring::default_provider());
+        finish_tls(
+            tls_builder(&provider)
+                .with_root_certificates(native_roots())
+                .with_no_client_auth(),
+        )
+    };
+    CLIENT.get_or_init(make).clone()
 }
 
 fn tls_builder(provider: &Arc<CryptoProvider>) -> rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier> {

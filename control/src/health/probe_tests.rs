@@ -49,6 +49,7 @@ fn target(address: IpAddr, port: u16, kind: CheckKind, timeout: Duration) -> Tar
         fall: 2,
         interface: None,
         netns: None,
+        grade: crate::config::model::Grade::default(),
     };
     TargetKey { address, check }
 }
@@ -66,7 +67,7 @@ fn assert_success(outcome: Outcome, text: &str) {
 
 #[track_caller]
 fn assert_failure(outcome: Outcome, texts: &[&str]) {
-    let Outcome::Failure(text) = &outcome else {
+    let Outcome::Failure(_, text) = &outcome else {
         panic!("expected a failure: {outcome:?}")
     };
     assert!(

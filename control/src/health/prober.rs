@@ -5,9 +5,11 @@
 //! A target has at most one check in flight and at most one start per interval. After `update`
 //! returns, targets that it removed send nothing more.
 
+use super::memory::{CONTINUED_MAX, Known, subject};
 use super::probe::{Outcome, Probe};
 use super::schedule::Schedule;
-use super::{RiseFall, State, TargetKey};
+use super::{Machine, Standing, State, TargetKey};
+use crate::config::model::Check;
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
 use std::hash::{BuildHasher, RandomState};
@@ -23,13 +25,19 @@ use tokio::time::{Instant, MissedTickBehavior};
 /// How often the watchdog looks.
 const WATCHDOG_TICK: Duration = Duration::from_millis(500);
 
-/// A target changed state, or went stale or fresh.
+/// A target changed its state or its standing, or went stale or fresh.
 #[derive(Clone, Debug)]
 pub struct Transition {
     /// Which target.
     pub target: Arc<TargetKey>,
     /// Its state from now on.
     pub state: State,
+    /// How it stands from now on.
+    pub standing: Standing,
+    /// Its state and standing before, and whether it was stale; the same as now if something else changed.
+    pub was: (State, Standing, bool),
+    /// Why its share is not whole, if it is not.
+    pub remark: Option<String>,
     /// True while no check has completed for three intervals and a timeout: `state` is old.
     pub stale: bool,
     /// When it happened.
@@ -49,11 +57,17 @@ pub struct TargetStatus {
     pub target: Arc<TargetKey>,
     /// Its state.
     pub state: State,
+    /// How it stands.
+    pub standing: Standing,
+    /// Why its share is not whole, if it is not.
+    pub remark: Option<String>,
     /// No check has completed for three intervals and a timeout.
     pub stale: bool,
     /// Time since the state changed (or the target was added).
     pub since: Duration,
-    /// Time since the last check completed; `None`: none has.
+    /// The state is from before the start: no check has completed since.
+    pub remembered: bool,
+    /// Time since the last check completed, be it before the start; `None`: none has.
     pub last_check_age: Option<Duration>,
     /// How long that check took.
     pub last_duration: Option<Duration>,
@@ -108,10 +122,18 @@ struct Table {
     entries: HashMap<Arc<TargetKey>, Entry>,
     /// Number of the last task started; a task whose number is not its entry's is a leftover.
     last_task: u64,
+    /// What was known before the start, by subject, and when that was read.
+    memory: HashMap<String, Known>,
+    /// How often the watchdog started a task anew, for all targets ever.
+    restarts: u64,
 }
 
 struct Entry {
-    machine: RiseFall,
+    machine: Machine,
+    /// Until a check completes: when the state was read from the memory, and how old it was then.
+    remembered: Option<(Instant, Duration)>,
+    /// As told last.
+    standing: Standing,
     stale: bool,
     since: Instant,
     /// Last completion, or when the target was added.
@@ -165,6 +187,35 @@ impl Prober {
         )
     }
 
+    /// What was known before the start. New targets take their state from it.
+    pub fn remember(&self, memory: HashMap<String, Known>) {
+        self.shared.table().memory = memory;
+    }
+
+    /// What is known now, for [`super::Memory`]; targets that were never checked are left out.
+    pub fn known(&self) -> Vec<Known> {
+        let unix = crate::state::now().as_secs_f64();
+        let known = |row: TargetStatus| {
+            Some(Known {
+                checked: unix - row.last_check_age?.as_secs_f64(),
+                target: subject(&row.target),
+                state: row.state,
+                since: unix - row.since.as_secs_f64(),
+                reason: row.reason,
+            })
+        };
+        let table = self.table().into_iter();
+        table
+            .filter(|row| row.state != State::Unknown)
+            .filter_map(known)
+            .collect()
+    }
+
+    /// How often the watchdog had to start a task anew.
+    pub fn restarts(&self) -> u64 {
+        self.shared.table().restarts
+    }
+
     /// Probes these targets from now on: starts new ones, stops others, keeps the state of those
     /// that stay. A new target that tries the same thing as one known before, at another pace, takes
     /// over its state.
@@ -173,7 +224,7 @@ impl Prober {
         let now = Instant::now();
         let mut table = self.shared.table();
         let mut stopped = 0;
-        let mut legacy: HashMap<IpAddr, Vec<(Arc<TargetKey>, State, Instant)>> = HashMap::new();
+        let mut legacy: HashMap<IpAddr, Vec<(Arc<TargetKey>, Machine, Instant)>> = HashMap::new();
         table.entries.retain(|target, entry| {
             let keep = wanted.contains(&**target);
             if !keep {
@@ -181,7 +232,7 @@ impl Prober {
                 stopped += 1;
             }
             // A reload probes the old and the new targets side by side for a while, so those kept count too.
-            let known = (target.clone(), entry.machine.state(), entry.since);
+            let known = (target.clone(), entry.machine.clone(), entry.since);
             legacy.entry(target.address).or_default().push(known);
             keep
         });
@@ -195,12 +246,24 @@ impl Prober {
                 continue;
             }
             updated.started += 1;
-            let (state, since) = legacy
-                .get(&target.address)
-                .and_then(|old| old.iter().find(|(old, ..)| old.same_subject(&target)))
-                .map_or((State::Unknown, now), |&(_, state, since)| (state, since));
             let check = &target.check;
-            let machine = RiseFall::resume(check.rise, check.fall, state);
+            let old = legacy
+                .get(&target.address)
+                .and_then(|old| old.iter().find(|(old, ..)| old.same_subject(&target)));
+            let known = match old {
+                Some(_) => None,
+                None => table.memory.get(&subject(&target)).cloned(),
+            };
+            let (machine, since) = match (old, &known) {
+                (Some((_, machine, since)), _) => (machine.taken_over(check, now), *since),
+                (None, Some(known)) => recall(check, known, now),
+                (None, None) => (Machine::new(check, now), now),
+            };
+            let remembered = known.as_ref().map(|known| (now, age(known.checked)));
+            let reason = match &known {
+                Some(known) => format!("before the start: {}", known.reason),
+                None => "no check has completed yet".into(),
+            };
             let target = Arc::new(target);
             table.last_task += 1;
             let task_number = table.last_task;
@@ -208,13 +271,15 @@ impl Prober {
                 .shared
                 .spawn(&self.runtime, target.clone(), task_number, false);
             let entry = Entry {
+                standing: machine.standing(now),
                 machine,
+                remembered,
                 stale: false,
                 since,
                 evidence: now,
                 in_flight: None,
                 completed: None,
-                reason: "no check has completed yet".into(),
+                reason,
                 checks: 0,
                 checks_failed: 0,
                 checks_not_run: 0,
@@ -225,6 +290,18 @@ impl Prober {
             table.entries.insert(target, entry);
         }
         updated
+    }
+
+    /// The site of `address` says that `permille` of its requests fail; believed for `good_for`. Counts where a check has
+    /// a brown-out rule.
+    pub fn report_errors(&self, address: IpAddr, permille: u16, good_for: Duration) {
+        let until = Instant::now() + good_for;
+        let mut table = self.shared.table();
+        for (target, entry) in &mut table.entries {
+            if target.address == address {
+                entry.machine.report(permille, until);
+            }
+        }
     }
 
     /// Every target as it stands, sorted by address and port.
@@ -238,6 +315,13 @@ impl Prober {
             .collect();
         rows.sort_by_key(|row| (row.target.address, row.target.check.port));
         rows
+    }
+
+    /// How a target stands; `None` if it is not probed.
+    pub fn standing(&self, target: &TargetKey) -> Option<Standing> {
+        let now = Instant::now();
+        let table = self.shared.table();
+        table.entries.get(target).map(|entry| entry.machine.standing(now))
     }
 
     /// One target as it stands; `None` if it is not probed.
@@ -267,10 +351,17 @@ impl Entry {
         TargetStatus {
             target: target.clone(),
             state: self.machine.state(),
+            standing: self.machine.standing(now),
+            remark: self.machine.remark(now),
             // Judged now, so that a reader sees it even if the watchdog itself stands still.
             stale: self.is_stale(target, now),
             since: now.duration_since(self.since),
-            last_check_age: self.completed.map(|(at, _)| now.duration_since(at)),
+            remembered: self.remembered.is_some(),
+            last_check_age: match (self.completed, self.remembered) {
+                (Some((at, _)), _) => Some(now.duration_since(at)),
+                (None, Some((read, age))) => Some(now.duration_since(read) + age),
+                (None, None) => None,
+            },
             last_duration: self.completed.map(|(_, took)| took),
             reason: self.reason.clone(),
             successes: self.machine.successes(),
@@ -282,10 +373,13 @@ impl Entry {
         }
     }
 
-    fn transition(&self, target: &Arc<TargetKey>, now: Instant) -> Transition {
+    fn transition(&self, target: &Arc<TargetKey>, was: (State, Standing, bool), now: Instant) -> Transition {
         Transition {
             target: target.clone(),
             state: self.machine.state(),
+            standing: self.standing,
+            was,
+            remark: self.machine.remark(now),
             stale: self.stale,
             since: now,
             reason: self.reason.clone(),
@@ -293,6 +387,21 @@ impl Entry {
             failures: self.machine.failures(),
         }
     }
+}
+
+/// The machine of a target whose state is known from before the start, and since when it has that.
+fn recall(check: &Check, known: &Known, now: Instant) -> (Machine, Instant) {
+    let mut machine = Machine::resume(check, known.state, now);
+    if age(known.checked) > CONTINUED_MAX {
+        machine.doubt();
+    }
+    // A clock that began after it cannot say when that was.
+    (machine, now.checked_sub(age(known.since)).unwrap_or(now))
+}
+
+/// Time since a moment of Unix time, in seconds.
+fn age(unix: f64) -> Duration {
+    Duration::try_from_secs_f64(crate::state::now().as_secs_f64() - unix).unwrap_or_default()
 }
 
 /// How long a target may go without a completed check.
@@ -341,28 +450,32 @@ impl Shared {
         let now = Instant::now();
         entry.in_flight = None;
         entry.reason = outcome.reason().to_owned();
-        let success = match outcome {
-            Outcome::Success(_) => true,
-            Outcome::Failure(_) => false,
+        let took = now.duration_since(start);
+        match outcome {
+            Outcome::Success(_) => {}
+            Outcome::Failure(..) => entry.checks_failed += 1,
             Outcome::NotRun(_) => {
                 entry.checks_not_run += 1;
                 return true;
             }
-        };
+        }
         entry.checks += 1;
-        entry.checks_failed += u64::from(!success);
         entry.evidence = now;
-        entry.completed = Some((now, now.duration_since(start)));
-        let changed = entry.machine.record(success);
+        entry.remembered = None;
+        entry.completed = Some((now, took));
+        let was = (entry.machine.state(), entry.standing, entry.stale);
+        let changed = entry.machine.record(now, &outcome, took);
+        let standing = entry.machine.standing(now);
+        entry.standing = standing;
         if let Some(state) = changed {
             entry.since = now;
             let (address, port, reason) = (target.address, target.check.port, entry.reason.as_str());
-            tracing::info!(%address, port, %state, reason, "health changed");
+            tracing::debug!(%address, port, %state, reason, "health changed");
         }
         let freshened = std::mem::take(&mut entry.stale);
-        if changed.is_some() || freshened {
+        if changed.is_some() || standing != was.1 || freshened {
             // Sent under the lock: the order is that of the states, and nothing follows a removal.
-            let _ = self.transitions.send(entry.transition(target, now));
+            let _ = self.transitions.send(entry.transition(target, was, now));
         }
         true
     }
@@ -370,7 +483,12 @@ impl Shared {
     /// One look of the watchdog: reports targets gone stale, starts dead or stuck tasks anew.
     fn inspect(self: &Arc<Self>, runtime: &Handle, now: Instant) {
         let mut table = self.table();
-        let Table { entries, last_task } = &mut *table;
+        let Table {
+            entries,
+            last_task,
+            restarts,
+            ..
+        } = &mut *table;
         for (target, entry) in entries {
             let stuck = entry
                 .in_flight
@@ -383,14 +501,23 @@ impl Shared {
                 entry.task_number = *last_task;
                 entry.in_flight = None;
                 entry.restarts += 1;
+                *restarts += 1;
                 entry.task = self.spawn(runtime, target.clone(), entry.task_number, true);
             }
-            if !entry.stale && entry.is_stale(target, now) {
+            // Ramps and penalties go on without checks.
+            entry.machine.tick(now);
+            let was = (entry.machine.state(), entry.standing, entry.stale);
+            entry.standing = entry.machine.standing(now);
+            let gone_stale = !entry.stale && entry.is_stale(target, now);
+            if entry.standing != was.1 && !gone_stale {
+                let _ = self.transitions.send(entry.transition(target, was, now));
+            }
+            if gone_stale {
                 entry.stale = true;
                 let age_s = now.duration_since(entry.evidence).as_secs_f64();
                 let (address, port, reason) = (target.address, target.check.port, entry.reason.as_str());
-                tracing::error!(%address, port, age_s, reason, "no health check has completed for too long");
-                let _ = self.transitions.send(entry.transition(target, now));
+                tracing::debug!(%address, port, age_s, reason, "no health check has completed for too long");
+                let _ = self.transitions.send(entry.transition(target, was, now));
             }
         }
     }
@@ -438,6 +565,8 @@ async fn watch(shared: Weak<Shared>, runtime: Handle) {
     }
 }
 
+#[cfg(test)]
+use super::probe::Fault;
 #[cfg(test)]
 #[path = "prober_tests.rs"]
 mod tests;

@@ -1,7 +1,7 @@
 //! The prober on a fake clock with scripted checks, and once over real sockets.
 
 use super::*;
-use crate::config::model::{Check, CheckKind};
+use crate::config::model::CheckKind;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::mpsc::error::TryRecvError;
@@ -19,6 +19,7 @@ fn target(last_octet: u8) -> TargetKey {
         fall: 3,
         interface: None,
         netns: None,
+        grade: crate::config::model::Grade::default(),
     };
     TargetKey {
         address: IpAddr::V4(Ipv4Addr::new(192, 0, 2, last_octet)),
@@ -50,7 +51,7 @@ fn good() -> CheckFuture {
 }
 
 fn bad() -> CheckFuture {
-    now(Outcome::Failure("bad".into()))
+    now(Outcome::Failure(Fault::Refused, "bad".into()))
 }
 
 #[tokio::test(start_paused = true)]
@@ -332,4 +333,88 @@ async fn a_real_server_that_goes_and_comes_back_is_followed() {
     let _listener = std::net::TcpListener::bind(address).unwrap();
     let up = next(&mut transitions).await;
     assert_eq!((up.state, up.successes), (State::Up, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_step_of_a_ramp_is_told() {
+    let check = scripted(|n| if (1..=3).contains(&n) { bad() } else { good() });
+    let (prober, mut transitions) = Prober::with_check(check);
+    let mut slow = target(1);
+    slow.check.grade.slow_start = SECOND * 32;
+    prober.update([slow]);
+    assert_eq!(next(&mut transitions).await.standing, Standing::UP);
+    let down = next(&mut transitions).await;
+    assert_eq!(
+        (down.standing, down.was.0, down.state),
+        (Standing::DOWN, State::Up, State::Down)
+    );
+    let up = next(&mut transitions).await;
+    assert_eq!((up.was.0, up.state), (State::Down, State::Up));
+    let start = Instant::now();
+    for share in 1..=16 {
+        let now = if share == 1 {
+            up.clone()
+        } else {
+            next(&mut transitions).await
+        };
+        assert_eq!(now.standing, Standing { up: true, share });
+        assert_eq!(now.remark.is_some(), share < 16);
+    }
+    // Fifteen steps of two seconds, each seen at most a tick late.
+    let took = start.elapsed();
+    assert!(took >= SECOND * 29 && took <= SECOND * 32, "{took:?}");
+}
+
+fn known(target: &TargetKey, state: State, age: f64) -> (String, Known) {
+    let now = crate::state::now().as_secs_f64();
+    let known = Known {
+        target: subject(target),
+        state,
+        since: now - age - 1000.0,
+        checked: now - age,
+        reason: "HTTP 200".into(),
+    };
+    (known.target.clone(), known)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_known_before_the_start_serves_until_a_check_completes() {
+    // Checks that never end.
+    let (prober, _transitions) = Prober::with_check(scripted(|_| Box::pin(std::future::pending())));
+    let memory = [
+        known(&target(1), State::Up, 600.0),
+        known(&target(2), State::Down, 30.0),
+    ];
+    prober.remember(memory.into());
+    prober.update([target(1), target(2), target(3)]);
+    let row = |last| prober.get(&target(last)).unwrap();
+    assert_eq!((row(1).state, row(1).remembered), (State::Up, true));
+    assert_eq!((row(2).state, row(2).remembered), (State::Down, true));
+    assert_eq!(
+        (row(3).state, row(3).remembered),
+        (State::Unknown, false),
+        "never all up"
+    );
+    tokio::time::sleep(SECOND * 2).await;
+    let age = row(1).last_check_age.unwrap().as_secs_f64();
+    assert!((601.0..610.0).contains(&age), "{age}");
+    assert_eq!(row(1).reason, "before the start: HTTP 200");
+    // It is not made younger by being kept.
+    let kept = prober.known();
+    assert_eq!(kept.len(), 2);
+    let age = crate::state::now().as_secs_f64() - kept[0].checked;
+    assert!((600.0..610.0).contains(&age), "{age}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_memory_is_decided_by_the_first_check_and_a_young_one_by_the_row() {
+    for (age, checks) in [(600.0, 1), (5.0, 3)] {
+        let (prober, mut transitions) = Prober::with_check(scripted(|_| bad()));
+        prober.remember([known(&target(1), State::Up, age)].into());
+        prober.update([target(1)]);
+        let down = next(&mut transitions).await;
+        assert_eq!((down.was.0, down.state), (State::Up, State::Down));
+        let row = prober.get(&target(1)).unwrap();
+        assert_eq!((row.checks, row.remembered), (checks, false), "{age} s");
+    }
 }

@@ -57,6 +57,11 @@ impl RiseFall {
         }
     }
 
+    /// Forgets the state: the next result decides.
+    pub fn forget(&mut self) {
+        *self = Self::new(self.rise, self.fall);
+    }
+
     /// Takes the result of a completed check; returns the new state if it changed.
     pub fn record(&mut self, success: bool) -> Option<State> {
         if success {

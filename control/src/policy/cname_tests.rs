@@ -134,6 +134,7 @@ fn a_name_takes_over_when_the_addresses_are_down() {
         fall: 1,
         interface: None,
         netns: None,
+        grade: crate::config::model::Grade::default(),
     };
     let config = mixed(|c| {
         c.services[0].preference = vec![(0, 200), (1, 100)];

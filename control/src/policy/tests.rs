@@ -61,7 +61,9 @@ pub(crate) fn base(zones: Vec<Zone>) -> Config {
         appliance: Appliance {
             name: "test".into(),
             state: None,
+            state_max_age: std::time::Duration::ZERO,
         },
+        alerts: Vec::new(),
         dataplane: Dataplane {
             cores: vec![0],
             share_cores: true,

@@ -22,6 +22,9 @@ use std::str::FromStr;
 /// Room for a reply over UDP.
 const BUFFER: usize = 4096;
 
+/// What is to be said of a member beside whether it is up, by site and address.
+pub(super) type Note<'a> = dyn Fn(&str, &str) -> Option<String> + 'a;
+
 /// Explains one query.
 ///
 /// # Errors
@@ -31,6 +34,7 @@ pub(super) fn explain(
     index: &Index,
     words: &[(WordTarget, WordValue)],
     request: &ExplainRequest,
+    note: &Note<'_>,
 ) -> Result<Explanation, String> {
     let name: Name<Vec<u8>> =
         Name::from_str(&request.name).map_err(|e| format!("\"{}\" is not a DNS name: {e}", request.name))?;
@@ -62,6 +66,7 @@ pub(super) fn explain(
         request,
         events: &events,
         rtype,
+        note,
     }
     .tell(&name, &buffer[..len]))
 }
@@ -95,6 +100,7 @@ struct Story<'a> {
     events: &'a [Event],
     rtype: Rtype,
     words: &'a Words,
+    note: &'a Note<'a>,
 }
 
 impl Story<'_> {
@@ -299,10 +305,12 @@ impl Story<'_> {
         )
         .enumerate()
         .map(|(i, member)| {
-            if up >> i & 1 == 1 {
-                member.to_string()
-            } else {
-                format!("{member} down")
+            let text = member.to_string();
+            let note = (self.note)(&config.sites[site_index].name, &text);
+            let down = if up >> i & 1 == 1 { "" } else { " down" };
+            match note {
+                Some(note) => format!("{text}{down} [{note}]"),
+                None => format!("{text}{down}"),
             }
         })
         .collect();

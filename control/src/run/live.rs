@@ -5,13 +5,16 @@
 
 use super::ports;
 use crate::admin::api::ReloadReport;
+use crate::alerts::{Alerts, Event, Kind, Watch};
 use crate::config::model::{Config, CookieMode};
 use crate::config::{self};
-use crate::health::{self, Prober, Standing, State, TargetKey, Transition};
+use crate::health::{self, Memory, Prober, Standing, State, TargetKey, Transition};
+use crate::overrides::Overrides;
 use crate::policy::slots::{Slots, Target};
 use crate::policy::{Compiled, Compiler, Index};
 use crate::publish::Publisher;
 use crate::reports::{Receiver, ReportStore};
+use crate::state;
 use crate::tcp::Tcp;
 use anyhow::{Context, Result};
 use dataplane::arch::{TickRate, Ticks};
@@ -61,6 +64,14 @@ pub(super) struct Live {
     pub(super) rate: TickRate,
     macs: Vec<[u8; 6]>,
     current: Mutex<Option<Current>>,
+    /// What people say of members over what health says.
+    pub(super) overrides: Overrides,
+    /// What is told of all this.
+    pub(super) alerts: Alerts,
+    /// Which sites serve whom; `None` before the first snapshot.
+    pub(super) watch: Mutex<Option<Watch>>,
+    /// Where health is kept over restarts.
+    pub(super) memory: Option<Memory>,
     /// The configuration that workers and ports were started by.
     pub(super) started_by: Arc<Config>,
     pub(super) compiler: tokio::sync::Mutex<Compiler>,
@@ -96,7 +107,22 @@ impl Live {
         // Found out now, when nothing runs yet.
         ports::views(&config, &macs)?;
         let compiler = Compiler::default();
+        let folder = config.appliance.state.as_deref();
+        if let Some(folder) = folder {
+            state::prepare(folder).with_context(|| {
+                let shown = folder.display();
+                format!("cannot use {shown}, the folder that `state` of [appliance] names")
+            })?;
+        }
+        let memory = folder.map(Memory::new);
+        if let Some(memory) = &memory {
+            prober.remember(memory.load(config.appliance.state_max_age));
+        }
         Ok(Self {
+            overrides: Overrides::load(folder),
+            alerts: Alerts::new(&config.appliance.name),
+            watch: Mutex::new(None),
+            memory,
             path: path.to_owned(),
             started: Instant::now(),
             ports,
@@ -126,30 +152,40 @@ impl Live {
         lock(&self.slots).words()
     }
 
-    /// How a target stands: what checks say of it.
-    fn standing(&self, target: &Target) -> Standing {
-        let Some(check) = &target.check else {
-            return Standing::UP;
+    /// How a member stands: what health says of it, and over that what people say.
+    pub(super) fn standing(&self, target: &Target) -> Standing {
+        let health = match &target.check {
+            None => Standing::UP,
+            Some(check) => {
+                let key = TargetKey {
+                    address: target.address,
+                    check: check.clone(),
+                };
+                self.prober.standing(&key).unwrap_or(Standing::DOWN)
+            }
         };
-        let key = TargetKey {
-            address: target.address,
-            check: check.clone(),
-        };
-        match self.prober.get(&key) {
-            Some(status) if status.state == State::Up => Standing::UP,
-            _ => Standing::DOWN,
-        }
+        self.overrides.apply(target.address, health)
+    }
+
+    pub(super) fn is_up(&self, target: &Target) -> bool {
+        self.standing(target).up
     }
 
     /// Compiles and publishes `config`; words first, so that a new member's state is known with its first plan.
     async fn publish(&self, config: Arc<Config>) -> Result<u64> {
         let mut compiler = self.compiler.lock().await;
         let views = ports::views(&config, &self.macs)?;
+        self.overrides.set_places(places(&config));
         let oldest = self.publisher.oldest_generation();
         compiler.facts = Arc::new(self.reports.store.facts(&config, Instant::now()));
         let sites = config.clone();
-        let Compiled { snapshot, index } = tokio::task::block_in_place(|| {
-            compiler.compile(config, views, |target| self.standing(target), oldest)
+        let compiled = tokio::task::block_in_place(|| {
+            compiler.compile(config.clone(), views, |target| self.standing(target), oldest)
+        });
+        let Compiled { snapshot, index } = compiled.inspect_err(|_| {
+            if let Some(current) = self.current().as_ref() {
+                self.overrides.set_places(places(&current.index.config));
+            }
         })?;
         let generation = snapshot.generation;
         let snapshot = Arc::new(snapshot);
@@ -160,6 +196,8 @@ impl Live {
         let loaded_at = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |t| t.as_secs());
+        *lock(&self.watch) = Some(self.watch(&config));
+        self.alerts.configure(&config.appliance.name, &config.alerts);
         *self.current() = Some(Current {
             snapshot,
             index,
@@ -192,7 +230,7 @@ impl Live {
         let unknown = |target: &&TargetKey| {
             self.prober
                 .get(target)
-                .is_none_or(|status| status.state == State::Unknown)
+                .is_none_or(|status| status.state == State::Unknown || status.remembered)
         };
         while targets.iter().any(|t| unknown(&t)) && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -217,19 +255,23 @@ impl Live {
         Ok(())
     }
 
-    /// Takes a change of health: new words go out at once.
+    /// Takes a change of health: new words go out at once, then it is told.
     pub(super) fn health_changed(&self, transition: &Transition) {
         let target = &transition.target;
-        let slot_target = Target {
+        self.member_changed(&Target {
             address: target.address,
             check: Some(target.check.clone()),
-        };
-        let pools = lock(&self.slots).standing_changed(&slot_target, |target| self.standing(target));
+        });
+        self.tell_transition(transition);
+    }
+
+    /// A member stands otherwise than before: new words go out at once.
+    pub(super) fn member_changed(&self, target: &Target) {
+        let pools = lock(&self.slots).standing_changed(target, |target| self.standing(target));
         if let Err(error) = self.send_words() {
             tracing::error!(%error, "a change of health does not reach the workers");
         }
         self.stale.notify_one();
-        // The prober has logged the change itself.
         tracing::debug!(address = %target.address, pools, "words sent");
     }
 
@@ -239,12 +281,12 @@ impl Live {
         let path = self.path.clone();
         let loaded = tokio::task::spawn_blocking(move || config::load_with_warnings(&path));
         let (config, warnings) = loaded.await.map_err(|e| e.to_string())?.map_err(|found| {
-            tracing::error!("reload refused, the old configuration stays:\n{found}");
+            self.refused(&found.to_string());
             found.to_string()
         })?;
         let mut warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
         warnings.extend(needs_restart(&self.started_by, &config));
-        same_ports(&self.started_by, &config)?;
+        same_ports(&self.started_by, &config).inspect_err(|error| self.refused(error))?;
         let config = Arc::new(config);
         // New targets are checked before the snapshot that names them is published.
         let targets = health::targets(&config);
@@ -264,10 +306,7 @@ impl Live {
             Err(error) => {
                 self.prober.update(old);
                 self.set_tcp_addresses(known);
-                tracing::error!(
-                    error = format!("{error:#}"),
-                    "reload refused, the old configuration stays"
-                );
+                self.refused(&format!("{error:#}"));
                 return Err(format!("{error:#}"));
             }
         };
@@ -278,12 +317,32 @@ impl Live {
         for warning in &warnings {
             tracing::warn!("{warning}");
         }
-        tracing::info!(generation, hash = config.hash, "configuration reloaded");
+        let hash = config.hash.get(..12).unwrap_or(&config.hash);
+        let done = format!("live as generation {generation}");
+        self.alerts.tell(
+            Event::new(Kind::Reload, &self.path.display().to_string(), "read anew", done)
+                .with("generation", generation.to_string())
+                .with("config_hash", hash),
+        );
         Ok(ReloadReport {
             generation,
             config_hash: config.hash.clone(),
             warnings,
         })
+    }
+
+    /// Tells that a configuration was refused.
+    fn refused(&self, why: &str) {
+        let file = self.path.display().to_string();
+        // All of it for who reads the log; the first finding for who is woken up.
+        tracing::error!("reload refused, the old configuration stays:\n{why}");
+        let first = why.lines().next().unwrap_or_default();
+        self.alerts.tell(Event::new(
+            Kind::ReloadRefused,
+            &file,
+            first,
+            "the old configuration stays",
+        ));
     }
 
     /// The service addresses that are answered now.
@@ -314,6 +373,12 @@ impl Live {
             }
         }
     }
+}
+
+/// Site and address of every member.
+fn places(config: &Config) -> impl Iterator<Item = (&str, IpAddr)> {
+    let members = config.services.iter().flat_map(|service| &service.members);
+    members.map(|m| (config.sites[m.site].name.as_str(), m.address))
 }
 
 /// The service addresses of all ports.
@@ -355,6 +420,9 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
                 b.name
             ));
         }
+    }
+    if old.appliance.state != new.appliance.state {
+        out.push("`state` of [appliance] changed: takes effect at the next start".into());
     }
     if old.dns.tcp != new.dns.tcp {
         out.push("[dns.tcp] changed: takes effect at the next start".into());

@@ -5,6 +5,7 @@
 //! what came before it.
 
 mod cpus;
+mod events;
 mod explain;
 mod fresh;
 mod live;
@@ -35,6 +36,10 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 /// How often the workers are told the time: the counter's drift in between is below a millisecond.
 const CLOCK_EVERY: Duration = Duration::from_secs(10);
+/// How often overrides are looked through for those whose time is over.
+const EXPIRE_EVERY: Duration = Duration::from_secs(1);
+/// How often health is kept: what a crash loses at most.
+const KEEP_EVERY: Duration = Duration::from_secs(10);
 /// A worker that has not turned for this long is reported.
 const STALL_LIMIT: Duration = Duration::from_secs(2);
 
@@ -187,6 +192,9 @@ async fn main_loop(live: &Arc<Live>, mut transitions: UnboundedReceiver<Transiti
         let live = live.clone();
         async move { live.keep_fresh().await }
     });
+    let mut expire = tokio::time::interval(EXPIRE_EVERY);
+    let mut keep = tokio::time::interval(KEEP_EVERY);
+    let mut keeping = tokio::spawn(async {});
     loop {
         tokio::select! {
             () = signals.interrupt.notified() => break,
@@ -199,6 +207,12 @@ async fn main_loop(live: &Arc<Live>, mut transitions: UnboundedReceiver<Transiti
                 });
             }
             Some(transition) = transitions.recv() => live.health_changed(&transition),
+            _ = expire.tick() => live.expire_overrides(),
+            // Not twice at once, however slow the disk is.
+            _ = keep.tick(), if live.memory.is_some() && keeping.is_finished() => {
+                let live = live.clone();
+                keeping = tokio::task::spawn_blocking(move || live.keep_health());
+            }
             _ = clock.tick() => {
                 if let Err(error) = live.send_clock() {
                     tracing::error!(%error, "the time does not reach the workers");
@@ -208,4 +222,6 @@ async fn main_loop(live: &Arc<Live>, mut transitions: UnboundedReceiver<Transiti
     }
     fresh.abort();
     tracing::info!("stopping");
+    _ = keeping.await;
+    live.keep_health();
 }

@@ -3,11 +3,13 @@
 use super::live::Live;
 use super::ports::mac_text;
 use crate::admin::api::{
-    Appliance, ExplainRequest, Explanation, MemberStatus, PortStatus, ReloadFuture, ReportsStatus,
-    ServiceStatus, SiteReportStatus, SiteStatus, Status, TcpStatus, WorkerStatus,
+    Appliance, Events, ExplainRequest, Explanation, MemberStatus, OverrideReport, OverrideRequest,
+    PortStatus, ReloadFuture, ReportsStatus, ServiceStatus, SiteReportStatus, SiteStatus, Status, TcpStatus,
+    WorkerStatus,
 };
 use crate::config::model::{Config, OnSilence};
-use crate::health::{State, TargetKey};
+use crate::health::TargetKey;
+use crate::overrides::Override;
 use crate::reports::store;
 use crate::tcp::Tally;
 use dataplane::counters::{Counter, Counters, Kind};
@@ -36,6 +38,9 @@ impl Appliance for Live {
             sites: sites(config, &services, &reported),
             reports: self.reports_status(&reported),
             services,
+            checks: self.checks(),
+            overrides: self.overrides.list(),
+            events: self.alerts.count(),
         }
     }
 
@@ -45,7 +50,33 @@ impl Appliance for Live {
         let current = current
             .as_ref()
             .ok_or("nothing is published yet: try again in a moment")?;
-        super::explain::explain(&current.snapshot, &current.index, &words, request)
+        super::explain::explain(
+            &current.snapshot,
+            &current.index,
+            &words,
+            request,
+            &|site, member| {
+                self.overrides
+                    .of(site, member)
+                    .map(|over| format!("override {over}"))
+            },
+        )
+    }
+
+    fn events(&self) -> Events {
+        self.told()
+    }
+
+    fn overrides(&self) -> Vec<Override> {
+        self.overrides.list()
+    }
+
+    fn set_override(&self, request: &OverrideRequest) -> Result<OverrideReport, String> {
+        self.override_set(request)
+    }
+
+    fn clear_overrides(&self, glob: Option<&str>) -> Result<Vec<Override>, String> {
+        self.override_clear(glob)
     }
 
     fn reload(&self) -> ReloadFuture<'_> {
@@ -143,12 +174,9 @@ impl Live {
                     check: check.clone(),
                 })
             });
-            MemberStatus::new(
-                m.address.to_string(),
-                config.sites[m.site].name.clone(),
-                m.weight,
-                target.as_ref(),
-            )
+            let (site, address) = (config.sites[m.site].name.clone(), m.address.to_string());
+            let over = self.overrides.of(&site, &address);
+            MemberStatus::new(address, site, m.weight, target.as_ref()).overridden(over.as_ref())
         };
         config
             .services
@@ -208,7 +236,7 @@ fn sites(config: &Config, services: &[ServiceStatus], reported: &[store::SiteSta
         services
             .iter()
             .flat_map(|s| &s.members)
-            .filter(|m| m.site == name && (!up || m.state == State::Up))
+            .filter(|m| m.site == name && (!up || m.given))
             .count()
     };
     config
