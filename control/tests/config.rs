@@ -3,7 +3,9 @@
 
 // LONG: one table of what can be wrong with a file; each case is a few lines.
 
-use control::config::model::{AllDown, CheckKind, ClientPrefix, Config, CookieMode, Metric, Spread};
+use control::config::model::{
+    AllDown, BrownoutRule, CheckKind, ClientPrefix, Config, CookieMode, Metric, Spread,
+};
 use control::config::{Diagnostics, Severity, load_with_warnings};
 use control::data::Place;
 use control::policy::chain::facts::{Continent, Country, Location};
@@ -167,6 +169,39 @@ fn the_tour_says_what_its_comments_say() {
         panic!("{:?}", check.kind)
     };
     assert_eq!((*tls, path.as_str(), *expect), (false, "/healthz", (200, 299)));
+    // The tour writes the defaults of the rules; one that says less is the same, but for `slower_than`.
+    let rules = "check = { kind = \"icmp\", brownout = {}, dampening = {} }";
+    let files = Files::new(
+        &with_line(
+            18,
+            &format!("member = [ {{ address = \"203.0.113.9\", site = \"seoul-kt\" }} ]\n{rules}"),
+        ),
+        ZONE,
+    );
+    let (defaults, _) = files.load().unwrap_or_else(|found| panic!("{found}"));
+    let own = &defaults.services[0].check.as_ref().expect("a check").grade;
+    assert_eq!(check.grade.dampening, own.dampening);
+    assert_eq!(own.slow_start, Duration::ZERO);
+    let brownout = own.brownout.expect("a rule");
+    assert_eq!(brownout.slower_than, None);
+    let slower_than = Some(Duration::from_millis(500));
+    assert_eq!(
+        check.grade.brownout,
+        Some(BrownoutRule {
+            slower_than,
+            ..brownout
+        })
+    );
+    assert_eq!(check.grade.slow_start, Duration::from_secs(60));
+    assert_eq!(
+        config.appliance.state.as_deref(),
+        Some(Path::new("/var/lib/windrose"))
+    );
+    assert_eq!(config.alerts.len(), 1);
+    assert_eq!(
+        (config.alerts[0].events.len(), config.alerts[0].timeout),
+        (5, Duration::from_secs(5))
+    );
     assert_eq!(
         config.services[1].when_all_down,
         AllDown::Fixed(vec!["192.0.2.9".parse().expect("v4")])
@@ -405,6 +440,72 @@ fn what_is_wrong_with_the_toml_is_said_where_it_is() {
             service("check = { kind = \"tcp\", port = 1, path = \"/\" }"),
             "22:42",
             "no meaning",
+        ),
+        (
+            service("check = { kind = \"icmp\", port = 1 }"),
+            "22:33",
+            "no meaning for kind = \"icmp\"",
+        ),
+        (
+            service("check = { kind = \"udp\", port = 1 }"),
+            "22:9",
+            "has no `payload`",
+        ),
+        (
+            service("check = { kind = \"udp\", port = 1, payload = \"\" }"),
+            "22:45",
+            "from 1 to 1200 bytes",
+        ),
+        (service("check = { kind = \"dns\" }"), "22:9", "has no `query`"),
+        (
+            service("check = { kind = \"dns\", query = \"a.example\", type = \"B\" }"),
+            "22:53",
+            "not a record type",
+        ),
+        (
+            service("check = { kind = \"dns\", query = \"a.example\", address = \"2001:db8::1\" }"),
+            "22:56",
+            "never in an answer to A",
+        ),
+        (
+            service("check = { kind = \"icmp\", brownout = { window = 4 } }"),
+            "22:48",
+            "from 5 to 1000",
+        ),
+        (
+            service("check = { kind = \"icmp\", brownout = { shed_above = \"60%\" } }"),
+            "22:52",
+            "below `down_above`",
+        ),
+        (
+            service("check = { kind = \"icmp\", brownout = { slower_than = \"2s\" } }"),
+            "22:53",
+            "timeout of the check",
+        ),
+        (
+            service("check = { kind = \"icmp\", dampening = { reuse = 3000 } }"),
+            "22:48",
+            "below `suppress`",
+        ),
+        (
+            service("check = { kind = \"icmp\", dampening = { max = \"1m\" } }"),
+            "22:46",
+            "outlast `max`",
+        ),
+        (
+            with_more("[[alert]]\nurl = \"ftp://a.example/x\"\n"),
+            "20:7",
+            "http://... or https://",
+        ),
+        (
+            with_more("[[alert]]\nurl = \"http://a.example/x\"\nevents = [\"failver\"]\n"),
+            "21:11",
+            "did you mean `failover`?",
+        ),
+        (
+            with_more("[appliance]\nstate = \"here\"\n"),
+            "20:9",
+            "absolute path",
         ),
     ];
     for (toml, place, fragment) in cases {

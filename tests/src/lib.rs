@@ -12,6 +12,7 @@ pub mod lab;
 pub mod laws;
 pub mod libraries;
 pub mod message;
+pub mod nginx;
 pub mod origin;
 pub mod peer;
 pub mod process;

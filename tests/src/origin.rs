@@ -58,6 +58,16 @@ impl Origin {
         Ok(())
     }
 
+    /// The JSON bodies that were sent to it by POST, in order.
+    ///
+    /// # Errors
+    /// When one is no JSON.
+    pub fn posted(&self) -> Result<Vec<serde_json::Value>> {
+        let output = self.child.output();
+        let bodies = output.lines().filter_map(|line| line.strip_prefix("posted "));
+        bodies.map(|body| Ok(serde_json::from_str(body)?)).collect()
+    }
+
     /// Hang: SIGSTOP. Connections are still accepted by the kernel, and nothing answers.
     ///
     /// # Errors
