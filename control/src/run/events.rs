@@ -129,6 +129,48 @@ impl Live {
         }
     }
 
+    /// Takes what sites report: the error rates of their members, and who fell silent or reports again.
+    pub(super) fn hear_sites(&self) {
+        let now = std::time::Instant::now();
+        let config = self.current().as_ref().map(|c| c.index.config.clone());
+        let Some(reports) = config.as_ref().and_then(|c| c.reports.as_ref()) else {
+            return;
+        };
+        let mut silent = lock(&self.silent);
+        for site in self.reports.store.status(now) {
+            if site.silent {
+                if silent.insert(site.site.clone()) {
+                    let seen = match &site.last {
+                        Some((_, age)) => format!("its last report is {} s old", age.as_secs()),
+                        None => "no report of it has come yet".into(),
+                    };
+                    let done = "what it reported counts as missing; local checks decide";
+                    self.alerts
+                        .tell(Event::new(Kind::SiteSilent, &site.site, seen, done));
+                }
+                continue;
+            }
+            if silent.remove(&site.site) {
+                let done = "what it reports counts again";
+                self.alerts.tell(Event::new(
+                    Kind::SiteReporting,
+                    &site.site,
+                    "a report has come",
+                    done,
+                ));
+            }
+            let Some((report, age)) = site.last else { continue };
+            for member in &report.members {
+                if let Some(rate) = member.error_rate {
+                    let good_for = reports.silent_after.saturating_sub(age);
+                    // From 0 to 1, or the report would not have been taken.
+                    let permille = (rate * 1000.0).round() as u16;
+                    self.prober.report_errors(member.address, permille, good_for);
+                }
+            }
+        }
+    }
+
     /// Keeps what is known of health. Writes a file and waits for the disk.
     pub(super) fn keep_health(&self) {
         let Some(memory) = &self.memory else { return };

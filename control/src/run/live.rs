@@ -70,6 +70,8 @@ pub(super) struct Live {
     pub(super) alerts: Alerts,
     /// Which sites serve whom; `None` before the first snapshot.
     pub(super) watch: Mutex<Option<Watch>>,
+    /// Sites that were told to be silent.
+    pub(super) silent: Mutex<HashSet<String>>,
     /// Where health is kept over restarts.
     pub(super) memory: Option<Memory>,
     /// The configuration that workers and ports were started by.
@@ -122,6 +124,7 @@ impl Live {
             overrides: Overrides::load(folder),
             alerts: Alerts::new(&config.appliance.name),
             watch: Mutex::new(None),
+            silent: Mutex::default(),
             memory,
             path: path.to_owned(),
             started: Instant::now(),
@@ -178,7 +181,6 @@ impl Live {
         self.overrides.set_places(places(&config));
         let oldest = self.publisher.oldest_generation();
         compiler.facts = Arc::new(self.reports.store.facts(&config, Instant::now()));
-        let sites = config.clone();
         let compiled = tokio::task::block_in_place(|| {
             compiler.compile(config.clone(), views, |target| self.standing(target), oldest)
         });
@@ -190,7 +192,7 @@ impl Live {
         let generation = snapshot.generation;
         let snapshot = Arc::new(snapshot);
         self.send_clock()?;
-        self.set_site_shares(&sites, &compiler.facts);
+        self.set_site_shares(&config, &compiler.facts);
         self.send_words()?;
         self.publisher.publish(snapshot.clone(), generation)?;
         let loaded_at = SystemTime::now()

@@ -36,8 +36,8 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 /// How often the workers are told the time: the counter's drift in between is below a millisecond.
 const CLOCK_EVERY: Duration = Duration::from_secs(10);
-/// How often overrides are looked through for those whose time is over.
-const EXPIRE_EVERY: Duration = Duration::from_secs(1);
+/// How often overrides are looked through for those whose time is over, and reports for who is silent.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often health is kept: what a crash loses at most.
 const KEEP_EVERY: Duration = Duration::from_secs(10);
 /// A worker that has not turned for this long is reported.
@@ -192,7 +192,7 @@ async fn main_loop(live: &Arc<Live>, mut transitions: UnboundedReceiver<Transiti
         let live = live.clone();
         async move { live.keep_fresh().await }
     });
-    let mut expire = tokio::time::interval(EXPIRE_EVERY);
+    let mut look = tokio::time::interval(LOOK_EVERY);
     let mut keep = tokio::time::interval(KEEP_EVERY);
     let mut keeping = tokio::spawn(async {});
     loop {
@@ -207,7 +207,10 @@ async fn main_loop(live: &Arc<Live>, mut transitions: UnboundedReceiver<Transiti
                 });
             }
             Some(transition) = transitions.recv() => live.health_changed(&transition),
-            _ = expire.tick() => live.expire_overrides(),
+            _ = look.tick() => {
+                live.expire_overrides();
+                live.hear_sites();
+            }
             // Not twice at once, however slow the disk is.
             _ = keep.tick(), if live.memory.is_some() && keeping.is_finished() => {
                 let live = live.clone();
