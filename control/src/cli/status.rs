@@ -431,7 +431,7 @@ ADDRESS       SITE   STATE         FOR  LAST CHECK    TOOK  WEIGHT  SHARE  REASO
 2001:db8::2   seoul  down STALE    12s     12s ago       -       1      -  connecting: refused
 203.0.113.3   seoul  up              -           -       -       1   0/16  OVERRIDE seoul/203.* drain (works); no check
 
-OVERRIDE     ACTION     SET     ENDS  COMMENT
+OVERRIDE     ACTION      SET    ENDS  COMMENT
 seoul/203.*  drain   30s ago  in 10s  works
 ";
         assert_eq!(text, expected);

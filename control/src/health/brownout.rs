@@ -158,8 +158,9 @@ mod tests {
         // 0.9 a check beyond the lower mark, 2.5 are needed: the third. Rate 15 %: 16 * 35 / 40 = 14.
         assert_eq!(seen[1], (2, false, 16));
         assert_eq!(seen[2], (3, false, 14));
-        // 0.5 a check beyond the upper mark, 6.67 are needed: the fourteenth. By then it has its least share.
-        assert_eq!(seen.iter().find(|s| s.1), Some(&(14, true, 1)));
+        // 0.5 a check beyond the upper mark, 6.67 are needed: the fourteenth. By then the share is 2 of 16 (at 45 %; the
+        // step from there to 1 is left out).
+        assert_eq!(seen.iter().find(|s| s.1), Some(&(14, true, 2)));
         // It comes back when no more than the middle of the marks, 30 %, is bad: 6 of 20.
         let back = (1..=20).find(|_| {
             machine.record(0);
