@@ -216,6 +216,15 @@ impl<'w, 'a> Encoder<'w, 'a> {
             let mut chain = Chain::new(name, set)?;
             let end = chain.follow(self.world, name, true)?;
             entries.retain(|e| e.rtype() != rtype::DS);
+            let owner = match &end {
+                End::At(Place::At(_, owner)) => Some(owner),
+                _ => None,
+            };
+            if let Some(service) = owner.and_then(|owner| owner.service).filter(|s| s.cnames) {
+                let blob = self.add(&chain.blob)?;
+                entries.push(chosen(rtype::DS, blob, service, chain.target_at));
+            }
+            // Behind a choice: what remains when nothing is chosen.
             entries.push(self.at_end(&chain, &end, rtype::DS)?);
         }
         let mut rest = self.at_end(&chain, &end, Entry::DEFAULT)?;

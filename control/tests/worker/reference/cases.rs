@@ -325,6 +325,19 @@ fn ds_is_the_parents_though_the_child_is_served_too() {
 }
 
 #[test]
+fn ds_goes_by_the_zone_above_to_a_name_that_a_service_gives() {
+    // DS of the child's apex is renamed by the DNAME at the parent's; all else is the child's own.
+    let records = vec![
+        ("example.com.".into(), Data::Dname("example.net.".into())),
+        ("s.example.net.".into(), Data::Given("example.com.".into())),
+        ("a.s.example.com.".into(), Data::Cname("s.example.com.".into())),
+    ];
+    let world = World::new([true, false, false, true], records);
+    compare(&world, &["a.s.example.com.".into(), "s.example.com.".into()]);
+    assert_eq!(world.reference("a.s.example.com.", Rtype::DS).answer.len(), 4);
+}
+
+#[test]
 fn a_chain_into_a_delegation_ends_with_the_referral() {
     let records = vec![
         ("cut.example.com.".into(), Data::Ns("ns.cut.example.com.".into())),

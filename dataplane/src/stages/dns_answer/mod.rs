@@ -389,7 +389,11 @@ impl Engine {
         if let Choice::None { all_down } = choice
             && !reply.is_truncated()
         {
-            return match snapshot.names.entry(node, Entry::NOTHING) {
+            let nothing = match entry.rtype() {
+                rtype::DS => snapshot.names.second_entry(node, rtype::DS),
+                _ => snapshot.names.entry(node, Entry::NOTHING),
+            };
+            return match nothing {
                 Some(none) => fixed_in_scope(snapshot, q, buffer, transport, none, scope).noting(all_down),
                 None => error(snapshot, q, buffer, transport, rcode::SERVFAIL as u16),
             };

@@ -312,6 +312,18 @@ impl Names {
         default
     }
 
+    /// The second of two entries of one type.
+    #[cold]
+    pub fn second_entry(&self, node: &Node, rtype: u16) -> Option<&Entry> {
+        let start = node.entries as usize;
+        let rest = self
+            .entries
+            .get(start..start + (node.count as usize).checked_sub(1)?)?;
+        // The second cannot be the node's first.
+        let before = usize::from(node.first.rtype() == rtype);
+        rest.iter().filter(|entry| entry.rtype() == rtype).nth(1 - before)
+    }
+
     /// The closest encloser (RFC 4592 section 3.3.1) of a name that is not in the table: the longest
     /// existing ancestor, and where its name starts in the key, whose tail is clear. `labels`: how many the key has;
     /// `start`: where its ancestor of so many labels, at least one, starts. `None` only when no zone is served or a start is not

@@ -33,8 +33,8 @@ impl Entry {
     pub const CNAMES: u8 = 8;
     /// Stands for no type of a question, or is the first entry of a node that has none.
     pub(super) const OTHER: u8 = 16;
-    /// Not a type but the answer when a service gives nothing; where there is none, that is [`Entry::DEFAULT`]. The
-    /// number is reserved (RFC 6895 section 3.1).
+    /// Not a type but the answer when a service gives nothing; where there is none, that is [`Entry::DEFAULT`]. DS, whose
+    /// chain may go another way, has it in a second entry of its own type instead. The number is reserved (RFC 6895 section 3.1).
     pub const NOTHING: u16 = u16::MAX;
 
     /// A static record set. Of a type of its own it has answers, of which the node's name is the owner.
