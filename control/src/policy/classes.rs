@@ -8,6 +8,7 @@ use crate::data::{As, Attributes, Data, Overlay, Place, Table, countries, overla
 use anyhow::Result;
 use dataplane::tables::classes::Classes;
 use ipnet::IpNet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// The classes of a configuration.
@@ -103,7 +104,13 @@ impl Kept {
         {
             return Ok(set.clone());
         }
-        let made = overlay::overlay(config, &needs, measured)?;
+        let mut made = overlay::overlay(config, &needs, measured)?;
+        // What was learnt of a class by its id stays true when only the measured prefixes are others.
+        if let Some((made_of, set)) = &self.last
+            && made_of.equals(config, &needs, &made_of.measured)
+        {
+            keep_ids(&mut made, &set.list);
+        }
         let set = ClassSet {
             prefixes: [made.v4.len(), made.v6.len()],
             table: Arc::new(Classes::build(made.v4, made.v6, made.classes.len() as u32)?),
@@ -120,6 +127,30 @@ impl Kept {
         self.last = Some((made_of, set.clone()));
         Ok(set)
     }
+}
+
+/// Numbers the classes so that those of `known` have their ids there. New ones take the ids of those that are gone, then
+/// further ones; an id that nothing takes keeps its class.
+fn keep_ids(made: &mut Overlay, known: &[ClientClass]) {
+    let old: HashMap<&ClientClass, u16> = known.iter().zip(0..).collect();
+    let mut list = known.to_vec();
+    let mut ids: Vec<Option<u16>> = made.classes.iter().map(|class| old.get(class).copied()).collect();
+    let used: HashSet<u16> = ids.iter().flatten().copied().collect();
+    let mut free = (1..).filter(|id| !used.contains(id));
+    for (class, id) in made.classes.iter().zip(&mut ids) {
+        if id.is_none() {
+            let next = free.next().unwrap_or(u16::MAX);
+            match list.get_mut(usize::from(next)) {
+                Some(gone) => *gone = class.clone(),
+                None => list.push(class.clone()),
+            }
+            *id = Some(next);
+        }
+    }
+    for prefix in made.v4.iter_mut().chain(&mut made.v6) {
+        prefix.class = ids.get(usize::from(prefix.class)).copied().flatten().unwrap_or(0);
+    }
+    made.classes = list;
 }
 
 /// A class in words: "KT, KR, asia", "none" for class 0.
@@ -144,5 +175,44 @@ pub fn describe(config: &Config, class: &ClientClass) -> String {
         "none".into()
     } else {
         words.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use dataplane::tables::classes::Prefix;
+
+    #[test]
+    fn classes_keep_their_ids() {
+        let class = |net: u8| ClientClass {
+            measured: Some(format!("10.{net}.0.0/16").parse().unwrap()),
+            ..ClientClass::default()
+        };
+        let known = [ClientClass::default(), class(1), class(2), class(3)];
+        // 2 and 1 stay, 3 is gone, 4, 5 and 6 are new.
+        let nets = [2u8, 4, 1, 5, 6];
+        let mut made = Overlay {
+            classes: std::iter::once(ClientClass::default())
+                .chain(nets.map(class))
+                .collect(),
+            v4: nets
+                .iter()
+                .zip(1..)
+                .map(|(&net, id)| Prefix::v4([10, net, 0, 0], 16, id))
+                .collect(),
+            v6: Vec::new(),
+            location_grid: None,
+        };
+        keep_ids(&mut made, &known);
+        let ids: Vec<u16> = made.v4.iter().map(|p| p.class).collect();
+        assert_eq!(ids, [2, 3, 1, 4, 5]);
+        for (net, id) in nets.iter().zip(ids) {
+            assert_eq!(made.classes[usize::from(id)], class(*net));
+        }
+        assert_eq!(
+            (made.classes.len(), &made.classes[0]),
+            (6, &ClientClass::default())
+        );
     }
 }

@@ -142,6 +142,17 @@ struct Kept {
     snapshot: Snapshot,
     cells: Cells,
     records: Vec<pools::Records>,
+    config: Arc<Config>,
+    policies: Vec<PolicyKey>,
+}
+
+/// What came out otherwise.
+#[derive(Debug)]
+pub struct Refreshed {
+    /// Shares all else with the last.
+    pub snapshot: Snapshot,
+    /// Client classes by id.
+    pub classes: Arc<Vec<ClientClass>>,
 }
 
 impl Compiler {
@@ -198,7 +209,8 @@ impl Compiler {
             });
         }
         let classes = self.classes.of(&config, &policies, &self.measured)?;
-        let cells = Cells::compile(&policies, classes.list.clone(), 0, &self.facts)?;
+        let room = room_for(&config, &policies, classes.list.len());
+        let cells = Cells::compile(&policies, classes.list.clone(), room, &self.facts)?;
         let policy_table = cells.policies();
         for (i, (service, compiled)) in config.services.iter().zip(&services).enumerate() {
             let policy = policy_table.get(compiled.policy as usize).copied();
@@ -243,6 +255,8 @@ impl Compiler {
             snapshot: snapshot.clone(),
             cells,
             records,
+            config: config.clone(),
+            policies: policies.clone(),
         });
         Ok(Compiled {
             snapshot,
@@ -256,16 +270,27 @@ impl Compiler {
         })
     }
 
-    /// Compiles again what goes by facts that changed, and by how members stand: cells, and the TTLs of degraded pools.
-    /// A snapshot that shares all else with the last, or `None` when all came out as it was.
+    /// Compiles again what goes by facts that changed, by the measured prefixes and by how members stand: cells, classes, and
+    /// the TTLs of degraded pools. `None` when all came out as it was.
     ///
     /// # Errors
-    /// When the kernel has no memory.
-    pub fn refresh(&mut self, changed: &Changed) -> Result<Option<Snapshot>> {
+    /// When the kernel has no memory, or measured prefixes make more classes than the policies have room for.
+    pub fn refresh(&mut self, changed: &Changed) -> Result<Option<Refreshed>> {
         let Some(kept) = &mut self.kept else {
             return Ok(None);
         };
         let mut others = kept.cells.refresh(changed, &self.facts) > 0;
+        let classes = self.classes.of(&kept.config, &kept.policies, &self.measured)?;
+        if !Arc::ptr_eq(&classes.table, &kept.snapshot.classes) {
+            let (count, room) = (classes.list.len(), kept.cells.room());
+            anyhow::ensure!(
+                count <= room,
+                "{count} client classes, and room for {room} until the next reload"
+            );
+            kept.cells.set_classes(classes.list, &self.facts);
+            kept.snapshot.classes = classes.table;
+            others = true;
+        }
         if others {
             kept.snapshot.cells = kept.cells.table();
         }
@@ -283,12 +308,24 @@ impl Compiler {
         }
         self.generation += 1;
         kept.snapshot.generation = self.generation;
-        Ok(Some(kept.snapshot.clone()))
+        Ok(Some(Refreshed {
+            snapshot: kept.snapshot.clone(),
+            classes: kept.cells.classes().clone(),
+        }))
     }
 
     /// The generation compiled last.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+}
+
+/// How many classes policies need room for: where RTTs count, a measured prefix may cut two classes each of its own.
+fn room_for(config: &Config, policies: &[PolicyKey], classes: usize) -> usize {
+    let measured = config.reports.as_ref().map_or(0, |reports| reports.rtt_prefixes);
+    match policies.iter().any(|policy| policy.needs().measured) {
+        true => (classes + 3 * measured).min(usize::from(u16::MAX)),
+        false => classes,
     }
 }
 

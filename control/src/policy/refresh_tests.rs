@@ -172,10 +172,8 @@ fn ttls_fall_while_a_member_is_down_or_ramps() {
     ] {
         let of = |t: &Target| if *t == member { standing } else { Standing::UP };
         compiler.slots.lock().unwrap().standing_changed(&member, of);
-        let next = compiler
-            .refresh(&Changed::default())
-            .unwrap()
-            .expect("another snapshot");
+        let next = compiler.refresh(&Changed::default()).unwrap();
+        let next = next.expect("another snapshot").snapshot;
         assert_eq!(ttls(&next), HashSet::from([ttl]), "{standing:?}");
         assert_eq!(next.generation, compiler.generation());
         assert!(Arc::ptr_eq(&next.names, &first.names));

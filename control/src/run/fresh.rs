@@ -8,17 +8,19 @@ use crate::config::model::Config;
 use crate::policy::cells::Changed;
 use crate::policy::chain::Facts;
 use crate::policy::chain::facts::Clients;
-use crate::policy::site_shares;
+use crate::policy::{Refreshed, site_shares};
 use crate::reports::Changes;
 use anyhow::Result;
-use std::collections::HashSet;
+use ipnet::IpNet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use std::time::Instant;
 
 /// How long plans may lag behind the words.
 const LAG: Duration = Duration::from_millis(50);
-/// How often everything is looked at again, since what is known grows too old by itself.
+/// How often everything is looked at again, since what is known grows too old by itself, and prefixes with new RTTs become
+/// classes.
 const EVERYTHING_EVERY: Duration = Duration::from_secs(10);
 
 impl Live {
@@ -26,12 +28,14 @@ impl Live {
     pub(super) async fn keep_fresh(&self) {
         let mut everything = tokio::time::interval(EVERYTHING_EVERY);
         loop {
+            let mut all = false;
             tokio::select! {
                 () = self.stale.notified() => {}
                 () = self.reports.store.changed() => {}
-                _ = everything.tick() => {}
+                _ = everything.tick() => all = true,
             }
             let mut changes = self.reports.store.take_changes();
+            changes.everything |= all;
             self.reports_changed();
             tokio::time::sleep(LAG).await;
             let more = self.reports.store.take_changes();
@@ -96,9 +100,12 @@ impl Live {
             let sites = config.sites.iter().enumerate();
             let touched = sites.filter(|(_, site)| changes.everything || changes.sites.contains(&site.name));
             changed.sites = touched.map(|(index, _)| index).collect();
+            if changes.everything {
+                compiler.measured = measured(&compiler.facts);
+            }
             compiler.refresh(&changed)
         })?;
-        let Some(snapshot) = refreshed else {
+        let Some(Refreshed { snapshot, classes }) = refreshed else {
             return Ok(());
         };
         let generation = snapshot.generation;
@@ -106,10 +113,20 @@ impl Live {
         self.publisher.publish(snapshot.clone(), generation)?;
         if let Some(current) = &mut *self.current() {
             current.snapshot = snapshot;
+            current.index.classes = classes;
         }
         tracing::debug!(generation, "plans brought up to date");
         Ok(())
     }
+}
+
+/// Prefixes that RTTs are known of.
+pub(super) fn measured(facts: &Facts) -> Vec<IpNet> {
+    let prefixes = facts.latency.keys().filter_map(|(clients, _)| match clients {
+        Clients::Prefix(prefix) => Some(*prefix),
+        _ => None,
+    });
+    BTreeSet::from_iter(prefixes).into_iter().collect()
 }
 
 /// Of whom there may be other evidence.

@@ -3,6 +3,7 @@
 //! Shared by the main loop and the admin API. Words go out in the turn of the health change that made them,
 //! also while a reload compiles: only the slots are locked for both.
 
+use super::fresh::measured;
 use super::ports;
 use crate::admin::api::ReloadReport;
 use crate::alerts::{Alerts, Event, Kind, Watch};
@@ -181,6 +182,7 @@ impl Live {
         self.overrides.set_places(places(&config));
         let oldest = self.publisher.oldest_generation();
         compiler.facts = Arc::new(self.reports.store.facts(&config, Instant::now()));
+        compiler.measured = measured(&compiler.facts);
         let compiled = tokio::task::block_in_place(|| {
             compiler.compile(config.clone(), views, |target| self.standing(target), oldest)
         });
