@@ -455,6 +455,9 @@ pub struct Explanation {
     pub steps: Vec<Step>,
     /// What the chain left: members in the order that they would be fallen back on.
     pub tiers: Vec<Vec<String>>,
+    /// The share of the queries that try what is not measured, and their tiers; `None`: the policy has none.
+    #[serde(default)]
+    pub explore: Option<Explore>,
     /// How the answer was drawn from the tiers.
     pub draw: Option<String>,
     /// The answer's records or addresses, in order.
@@ -490,6 +493,33 @@ pub struct Step {
     pub after: Vec<String>,
     /// What it went by.
     pub text: String,
+    /// What it found of each site.
+    #[serde(default)]
+    pub sites: Vec<SiteStep>,
+}
+
+/// What a metric found of a site.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SiteStep {
+    /// The site.
+    pub site: String,
+    /// What was read, with its unit; `None`: there was nothing to read.
+    pub value: Option<String>,
+    /// Seconds since that was so.
+    pub age_s: Option<f64>,
+    /// Whether the site stays.
+    pub kept: bool,
+    /// What became of it and why; may be empty.
+    pub why: String,
+}
+
+/// What the queries that explore go by.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explore {
+    /// How many of all queries, such as "5%".
+    pub share: String,
+    /// As the tiers of the others.
+    pub tiers: Vec<Vec<String>>,
 }
 
 /// What a reload did.

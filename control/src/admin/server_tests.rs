@@ -160,6 +160,7 @@ pub(crate) fn sample_explanation() -> Explanation {
         before: texts(before),
         after: texts(after),
         text: text.into(),
+        sites: vec![],
     };
     let [a, b, c] = ["198.51.100.1", "192.0.2.1", "198.51.100.9"];
     Explanation {
@@ -176,6 +177,7 @@ pub(crate) fn sample_explanation() -> Explanation {
             step("isp", &[a, b], &[a], "stands in KT"),
         ],
         tiers: vec![texts(&[a]), texts(&[b])],
+        explore: None,
         draw: Some("weighted, 1 of 1".into()),
         answer: texts(&[a]),
         rcode: "NOERROR".into(),

@@ -3,13 +3,15 @@
 //! The round-robin position and the random draw are each worker's own, so which of the candidates comes
 //! first may differ; candidates, tiers, scope and TTL do not.
 
-use crate::admin::api::{ClientSource, ExplainRequest, Explanation, Step};
+use crate::admin::api::{ClientSource, ExplainRequest, Explanation, Explore, SiteStep, Step};
 use crate::config::model::{AllDown, Metric, Spread};
+use crate::policy::chain::tell::{Finding, Told};
 use crate::policy::chain::{self, ClientClass, Facts};
 use crate::policy::classes::describe;
 use crate::policy::{self, Index, PolicyKey, Which};
 use dataplane::link::{WordTarget, WordValue};
 use dataplane::stages::dns_answer::{Client, Engine, Event, Located, Outcome, Transport};
+use dataplane::tables::plans::{Cell, Policy};
 use dataplane::tables::{NONE, Snapshot, Words};
 use dataplane::wire::dns;
 use domain::base::iana::Rtype;
@@ -33,6 +35,7 @@ pub(super) fn explain(
     snapshot: &Snapshot,
     index: &Index,
     words: &[(WordTarget, WordValue)],
+    facts: &Facts,
     request: &ExplainRequest,
     note: &Note<'_>,
 ) -> Result<Explanation, String> {
@@ -63,6 +66,7 @@ pub(super) fn explain(
         words: &engine.chooser.words,
         snapshot,
         index,
+        facts,
         request,
         events: &events,
         rtype,
@@ -96,6 +100,7 @@ fn query(name: &Name<Vec<u8>>, rtype: Rtype, subnet: Option<IpNet>) -> Result<Ve
 struct Story<'a> {
     snapshot: &'a Snapshot,
     index: &'a Index,
+    facts: &'a Facts,
     request: &'a ExplainRequest,
     events: &'a [Event],
     rtype: Rtype,
@@ -144,6 +149,7 @@ impl Story<'_> {
             policy: None,
             steps: Vec::new(),
             tiers: Vec::new(),
+            explore: None,
             draw: None,
             answer,
             rcode,
@@ -152,7 +158,8 @@ impl Story<'_> {
             generation: self.snapshot.generation,
         };
         if let Some((service, policy, class, _)) = chosen {
-            self.choice(&mut out, service, policy, self.index.class(class.id));
+            let class = class.id;
+            self.choice(&mut out, service, (policy, class), self.index.class(class));
         }
         out
     }
@@ -189,7 +196,7 @@ impl Story<'_> {
     }
 
     /// Fills in how the service's policy chose.
-    fn choice(&self, out: &mut Explanation, service: u32, policy: u32, client: &ClientClass) {
+    fn choice(&self, out: &mut Explanation, service: u32, (policy, class): (u32, u16), client: &ClientClass) {
         let config = &self.index.config;
         let (Some(service_config), Some(key)) = (
             config.services.get(service as usize),
@@ -206,24 +213,49 @@ impl Story<'_> {
             service_config.members.len() + service_config.cnames.len(),
             all_down_text(&service_config.when_all_down),
         ));
-        let facts = Facts::none(config);
         let site_name = |i: u8| config.sites[key.sites[i as usize].site].name.clone();
         let live = self.live(service, key);
-        let steps = chain::evaluate(&key.chain, &key.sites, client, &facts, &|i| live[i as usize] != 0);
-        out.steps = steps
+        let (up, health) = (
+            |i: u8| live[i as usize] != 0,
+            |i: u8| self.members_up(service, key, i, live[i as usize]),
+        );
+        let told = chain::tell::tell(config, (&key.chain, &key.sites), client, self.facts, &up, &health);
+        let sites = |told: &Told| {
+            let of = |finding: &Finding| SiteStep {
+                site: site_name(finding.site),
+                value: finding.value.clone(),
+                age_s: finding.age.map(|age| age.as_secs_f64()),
+                kept: finding.kept,
+                why: finding.why.clone(),
+            };
+            told.sites.iter().map(of).collect()
+        };
+        out.steps = told
             .iter()
-            .map(|step| Step {
-                metric: step.metric.name().into(),
-                before: step.before.iter().map(site_name).collect(),
-                after: step.after.iter().map(site_name).collect(),
-                text: self.step_text(key, step, client, service_config.spread),
+            .map(|told| Step {
+                metric: told.metric.name().into(),
+                before: told.before.iter().map(site_name).collect(),
+                after: told.after.iter().map(site_name).collect(),
+                text: match told.metric {
+                    Metric::Static => spread_text(service_config.spread).into(),
+                    _ => told.text.clone(),
+                },
+                sites: sites(told),
             })
             .collect();
         let members = |i: &u8| self.members_text(service, key, *i, live[*i as usize]);
-        out.tiers = chain::rank(&key.chain, &key.sites, client, &facts)
-            .iter()
-            .map(|tier| tier.iter().map(members).collect())
-            .collect();
+        let shown = |tiers: Vec<Vec<u8>>| -> Vec<Vec<String>> {
+            let tier = |tier: &Vec<u8>| tier.iter().map(members).collect();
+            tiers.iter().map(tier).collect()
+        };
+        let [tiers, explored] = self.plans(policy, class);
+        out.tiers = shown(tiers);
+        if let Some(share) = key.chain.explores().filter(|_| !explored.is_empty()) {
+            out.explore = Some(Explore {
+                share: share.to_string(),
+                tiers: shown(explored),
+            });
+        }
         out.draw = Some(self.draw_text(service_config.spread));
     }
 
@@ -268,30 +300,38 @@ impl Story<'_> {
         }
     }
 
-    fn step_text(&self, key: &PolicyKey, step: &chain::Step, client: &ClientClass, spread: Spread) -> String {
-        match step.metric {
-            Metric::Health => {
-                let down = step.before.len() - step.after.len();
-                format!("{down} of {} sites have no member up", step.before.len())
-            }
-            Metric::Isp => match client.isp {
-                None => "the client's ISP is not known: nothing dropped".into(),
-                Some(isp) => {
-                    let name = &self.index.config.isps[isp].name;
-                    if step.after.iter().any(|i| key.sites[i as usize].isp == Some(isp)) {
-                        format!("sites in the client's ISP {name} stay")
-                    } else {
-                        format!("no site in the client's ISP {name}: nothing dropped")
-                    }
+    /// The tiers of a policy for a class, as the workers have them: those of all queries, and of those that explore.
+    fn plans(&self, policy: u32, class: u16) -> [Vec<Vec<u8>>; 2] {
+        let policy = self.snapshot.plans.policy(policy).copied().unwrap_or_default();
+        let has = |flag: u32| policy.flags & flag != 0;
+        let cells_each = if has(Policy::EXPLORES) { 2 } else { 1 };
+        let class = if has(Policy::BY_CLASS) {
+            usize::from(class)
+        } else {
+            0
+        };
+        let first = policy.cells as usize + class * cells_each;
+        let tiers = |cell: Option<&Cell>| {
+            let mut tiers = vec![Vec::new()];
+            for (site, last) in cell.into_iter().flat_map(Cell::ranked) {
+                tiers.last_mut().expect("there is always one").push(site);
+                if last {
+                    tiers.push(Vec::new());
                 }
-            },
-            Metric::Preference => {
-                let best = step.after.iter().map(|i| key.sites[i as usize].preference).max();
-                format!("highest preference {}", best.unwrap_or(0))
             }
-            Metric::Static => spread_text(spread).into(),
-            _ => String::new(),
-        }
+            tiers.pop();
+            tiers
+        };
+        let explored = (cells_each == 2).then(|| self.snapshot.cells.get(first + 1));
+        [tiers(self.snapshot.cells.get(first)), tiers(explored.flatten())]
+    }
+
+    /// How many of a site's members are up.
+    fn members_up(&self, service: u32, key: &PolicyKey, site: u8, up: u64) -> String {
+        let config = &self.index.config;
+        let site = key.sites[site as usize].site;
+        let all = policy::members(&config.services[service as usize], site, self.which(service)).count();
+        format!("{} of {all} members up", up.count_ones().min(all as u32))
     }
 
     /// A site with its members, for a tier; `up` are the bits of those that are up.

@@ -69,6 +69,11 @@ impl Live {
         }
     }
 
+    /// Everything that is known now, with its age: for `explain`.
+    pub(super) fn facts(&self, config: &Config) -> Facts {
+        self.reports.store.facts(config, Instant::now())
+    }
+
     /// Puts what there is against each site into its words; they go with the next that are sent.
     pub(super) fn set_site_shares(&self, config: &Config, facts: &Facts) {
         let shares = site_shares(config, facts);

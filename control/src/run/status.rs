@@ -50,10 +50,12 @@ impl Appliance for Live {
         let current = current
             .as_ref()
             .ok_or("nothing is published yet: try again in a moment")?;
+        let facts = self.facts(&current.index.config);
         super::explain::explain(
             &current.snapshot,
             &current.index,
             &words,
+            &facts,
             request,
             &|site, member| {
                 self.overrides

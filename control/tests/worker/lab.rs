@@ -5,6 +5,7 @@ use control::config::model::*;
 use control::data::Data;
 use control::health::Standing;
 use control::policy::Compiler;
+use control::policy::slots::Target;
 use dataplane::arch::{TickRate, Ticks};
 use dataplane::clock::clock_word;
 use dataplane::counters::{Counter, Counters, Published};
@@ -14,6 +15,7 @@ use dataplane::stages::classify::PortView;
 use dataplane::tables::Snapshot;
 use dataplane::tables::addresses::{AddressKind, Addresses};
 use dataplane::worker::{Worker, WorkerConfig};
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -182,6 +184,8 @@ pub(crate) struct Lab {
     compiler: Compiler,
     /// Whether members are up.
     up: bool,
+    /// Those that are down when members are up.
+    dead: HashSet<IpAddr>,
     now: u64,
     buffers: usize,
 }
@@ -209,6 +213,7 @@ impl Lab {
             published,
             compiler: Compiler::default(),
             up: true,
+            dead: HashSet::new(),
             now: 1_000_000_000,
             buffers: memory.buffers,
         }
@@ -238,21 +243,44 @@ impl Lab {
 
     /// Compiles a snapshot and the words that belong to it.
     pub(crate) fn compile(&mut self, config: Config) -> Arc<Snapshot> {
+        let standing = self.standing();
         let views = self.wires.iter().map(|_| port_view()).collect();
         let compiled = self
             .compiler
-            .compile(
-                Arc::new(config),
-                views,
-                |_| if self.up { Standing::UP } else { Standing::DOWN },
-                0,
-            )
+            .compile(Arc::new(config), views, standing, 0)
             .unwrap();
+        self.send_words();
+        Arc::new(compiled.snapshot)
+    }
+
+    /// How members stand, whoever borrows the rest.
+    fn standing(&self) -> impl Fn(&Target) -> Standing + use<> {
+        let (up, dead) = (self.up, self.dead.clone());
+        move |target| match up && !dead.contains(&target.address) {
+            true => Standing::UP,
+            false => Standing::DOWN,
+        }
+    }
+
+    /// Members of the running configuration that go down or come up: words alone say so.
+    pub(crate) fn set_dead(&mut self, dead: HashSet<IpAddr>) {
+        let changed: Vec<IpAddr> = self.dead.symmetric_difference(&dead).copied().collect();
+        self.dead = dead;
+        for address in changed {
+            let target = Target { address, check: None };
+            let mut slots = self.compiler.slots.lock().unwrap();
+            slots.standing_changed(&target, self.standing());
+        }
+        self.send_words();
+        self.settle();
+    }
+
+    /// Hands changed words to the link.
+    fn send_words(&mut self) {
         let changes = self.compiler.slots.lock().unwrap().take_changes();
         for (target, value) in changes {
             self.control.delivery.set_word(target, value, Ticks(self.now));
         }
-        Arc::new(compiled.snapshot)
     }
 
     /// Hands a compiled snapshot to the link.

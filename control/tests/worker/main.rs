@@ -7,6 +7,7 @@ mod cases;
 mod frames;
 mod lab;
 mod no_alloc;
+mod pooq;
 mod random;
 mod reference;
 mod swap;

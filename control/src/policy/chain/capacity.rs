@@ -5,6 +5,7 @@
 //! fuller of the two. No limit configured, no reading, or one that is too old: the site is used as ever.
 
 use super::facts::Reading;
+use super::tell::{Finding, Says, bandwidth, count, time};
 use super::{Ask, Permille, SiteFacts, Sites};
 use crate::config::model::Site;
 use std::time::Duration;
@@ -63,15 +64,17 @@ fn of(reading: Option<Reading>, limit: Option<u64>, p: &Parameters) -> u16 {
     let (Some(reading), Some(limit)) = (reading.filter(|r| r.age <= p.max_age), limit) else {
         return WHOLE;
     };
-    let (low, high) = (p.low.of(limit), p.high.of(limit));
-    if reading.value >= high {
+    // In thousandths of the limit, so that nothing is rounded before the marks are compared.
+    let value = u128::from(reading.value) * 1000;
+    let [low, high] = [p.low, p.high].map(|mark| u128::from(limit) * u128::from(mark.0));
+    if value >= high {
         return 0;
     }
-    if reading.value <= low {
+    if value <= low {
         return WHOLE;
     }
-    // low < value < high, so neither difference is 0 and the share is 1 to 255 or so.
-    let part = u128::from(high - reading.value) * u128::from(WHOLE) / u128::from(high - low);
+    // low < value < high, so this is less than all; a site that is not out keeps some.
+    let part = (high - value) * u128::from(WHOLE) / (high - low);
     u16::try_from(part.max(1)).unwrap_or(WHOLE)
 }
 
@@ -79,4 +82,50 @@ fn of(reading: Option<Reading>, limit: Option<u64>, p: &Parameters) -> u16 {
 pub(super) fn keep(ask: &Ask<'_>, left: Sites) -> Sites {
     let p = &ask.chain.parameters.capacity;
     left.filter(|i| share(ask.facts_of(i), &ask.site(i).limits, p) > 0)
+}
+
+/// In words.
+pub(super) fn says(ask: &Ask<'_>, left: Sites) -> Says {
+    let p = &ask.chain.parameters.capacity;
+    let text = format!("shed from {} of a limit on, out at {}", p.low, p.high);
+    let finding = |i: u8| {
+        let (facts, limits) = (ask.facts_of(i), &ask.site(i).limits);
+        let (mut values, mut age, mut old) = (Vec::new(), None, false);
+        let both = [
+            (
+                "sessions",
+                facts.sessions,
+                limits.sessions,
+                count as fn(u64) -> String,
+            ),
+            ("bandwidth", facts.bandwidth_bps, limits.bandwidth_bps, bandwidth),
+        ];
+        for (what, reading, limit, shown) in both {
+            let (Some(reading), Some(limit)) = (reading, limit) else {
+                continue;
+            };
+            let percent = u128::from(reading.value) * 100 / u128::from(limit.max(1));
+            values.push(format!(
+                "{what} {} of {} ({percent}%)",
+                shown(reading.value),
+                shown(limit)
+            ));
+            age = age.max(Some(reading.age));
+            old |= reading.age > p.max_age;
+        }
+        let why = match share(facts, limits, p) {
+            0 => "at its limit".to_owned(),
+            WHOLE if limits.sessions.is_none() && limits.bandwidth_bps.is_none() => "no limit set".to_owned(),
+            WHOLE if values.is_empty() => "nothing reported: used as ever".to_owned(),
+            WHOLE if old => format!("older than {}: used as ever", time(p.max_age)),
+            WHOLE => String::new(),
+            share => format!(
+                "shed: given {}% as often",
+                u32::from(share) * 100 / u32::from(WHOLE)
+            ),
+        };
+        let value = (!values.is_empty()).then(|| values.join(", "));
+        Finding::new(i, value).aged(age).why(why)
+    };
+    (text, left.iter().map(finding).collect())
 }

@@ -3,6 +3,7 @@
 //! The limit is the site's own (`connections_per_second_max`) or that of the metric. Without one, without a reading or
 //! with one that is too old, the site stays.
 
+use super::tell::{Finding, Says, count, time};
 use super::{Ask, Sites};
 use std::time::Duration;
 
@@ -35,4 +36,25 @@ pub(super) fn keep(ask: &Ask<'_>, left: Sites) -> Sites {
             _ => true,
         }
     })
+}
+
+/// In words.
+pub(super) fn says(ask: &Ask<'_>, left: Sites) -> Says {
+    let p = &ask.chain.parameters.connection_load;
+    let finding = |i: u8| {
+        let limit = ask.site(i).connections_max.or(p.limit);
+        let reading = ask.facts_of(i).connections_per_second;
+        let of = limit.map_or(String::new(), |limit| format!(" of {}", count(limit)));
+        let why = match (reading, limit) {
+            (_, None) => "no limit set".to_owned(),
+            (None, _) => "nothing reported: stays".to_owned(),
+            (Some(r), _) if r.age > p.max_age => format!("older than {}: stays", time(p.max_age)),
+            (Some(r), Some(limit)) if r.value > limit => "over its limit".to_owned(),
+            _ => String::new(),
+        };
+        let value = reading.map(|r| format!("{}{of} new connections/s", count(r.value)));
+        Finding::new(i, value).aged(reading.map(|r| r.age)).why(why)
+    };
+    let text = "sites over their limit of new connections drop out".to_owned();
+    (text, left.iter().map(finding).collect())
 }

@@ -5,7 +5,9 @@
 //! narrows, and so does the distance, by more than the tolerance. What is not known of the client tells no sites apart. A
 //! site of no known country, continent or place drops out where others match or are measured, or stays, by `no_data`.
 
+use super::tell::{self, Finding, Says};
 use super::{Ask, Location, NoData, Sites};
+use crate::config::model::Config;
 
 /// `geo = { by = ["clients", "country", "continent", "distance"], tolerance = "100km", no_data = "drop" }`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -124,14 +126,77 @@ fn level(ask: &Ask<'_>, level: Level, left: Sites) -> Option<Sites> {
 
 /// What stays of `left`.
 pub(super) fn keep(ask: &Ask<'_>, left: Sites) -> Sites {
+    levels(ask, left).last().map_or(left, |(_, kept)| *kept)
+}
+
+/// The levels that tell something, in order, with what each leaves.
+fn levels(ask: &Ask<'_>, left: Sites) -> Vec<(Level, Sites)> {
     let mut left = left;
+    let mut told = Vec::new();
     for &by in &ask.chain.parameters.geo.by {
         if let Some(kept) = level(ask, by, left) {
             left = kept;
+            told.push((by, kept));
             if matches!(by, Level::Clients | Level::Country) {
                 break;
             }
         }
     }
-    left
+    told
+}
+
+/// In words.
+pub(super) fn says(ask: &Ask<'_>, config: &Config, left: Sites) -> Says {
+    let p = &ask.chain.parameters.geo;
+    let told = levels(ask, left);
+    let names = |clients: &[u32]| {
+        let names = clients.iter().filter_map(|c| config.clients.get(*c as usize));
+        names.map(|c| c.name.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let by = told.iter().map(|(level, _)| match level {
+        Level::Clients => format!("clients of {}", names(&ask.client.named)),
+        Level::Country => ask
+            .client
+            .country
+            .map_or(String::new(), |c| format!("country {c}")),
+        Level::Continent => "continent".to_owned(),
+        Level::Distance => format!(
+            "distance, {} more than the nearest is as good",
+            tell::distance(p.tolerance_m)
+        ),
+    });
+    let by: Vec<String> = by.collect();
+    let text = match by.is_empty() {
+        true => "nothing tells which site is nearer to the client: nothing dropped".to_owned(),
+        false => format!("by {}", by.join(", then ")),
+    };
+    let finding = |i: u8| {
+        let site = ask.site(i);
+        let mut parts = Vec::new();
+        for (level, _) in &told {
+            parts.push(match level {
+                Level::Clients if site.serves.is_empty() => "serves no named clients".to_owned(),
+                Level::Clients => format!("serves {}", names(&site.serves)),
+                Level::Country => site.country.map_or("country not known".into(), |c| c.to_string()),
+                Level::Continent => site
+                    .continent
+                    .map_or("continent not known".into(), |c| format!("{c:?}")),
+                Level::Distance => distance(ask, i).map_or("place not known".into(), |m| match site.bias {
+                    0 => tell::distance(m),
+                    bias => format!("{} with bias {bias}", tell::distance(m)),
+                }),
+            });
+        }
+        let out = told.iter().find(|(_, kept)| !kept.has(i));
+        let why = match out {
+            Some((Level::Clients, _)) => "not the place for them",
+            Some((Level::Country, _)) => "another country",
+            Some((Level::Continent, _)) => "another continent",
+            Some((Level::Distance, _)) => "farther",
+            None => "",
+        };
+        let value = (!parts.is_empty()).then(|| parts.join(", "));
+        Finding::new(i, value).why(why)
+    };
+    (text, left.iter().map(finding).collect())
 }

@@ -7,6 +7,7 @@
 //! With the rule `explore`, a share of the queries goes by another plan ([`super::rank_explore`]) where this metric
 //! prefers what was never measured or not for longest, so that there will be evidence.
 
+use super::tell::{Finding, Says, time};
 use super::{Ask, Evidence, Permille, Sites, Source};
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -119,4 +120,65 @@ pub(super) fn explore(ask: &Ask<'_>, left: Sites) -> Sites {
     let age = |i: u8| evidence(ask, i, source).map(|e| e.age);
     let oldest = left.iter().map(age).max().flatten();
     left.filter(|i| age(i) == oldest)
+}
+
+/// In words.
+pub(super) fn says(ask: &Ask<'_>, left: Sites) -> Says {
+    let p = &ask.chain.parameters.latency;
+    let by = source(ask, left);
+    let value = |i: u8| evidence(ask, i, by?);
+    let best = left.iter().filter_map(value).map(|e| e.value).min();
+    let text = match (by, best) {
+        (Some(source), Some(best)) => {
+            let by = match source {
+                Source::Passive => "response latency of passing traffic",
+                Source::Agent => "round-trip time from the sites",
+            };
+            format!(
+                "by {by}: best {}, up to {} is as good",
+                time(best),
+                time(p.limit(best))
+            )
+        }
+        _ => "nobody has measured these clients: nothing dropped".to_owned(),
+    };
+    let finding = |i: u8| match value(i) {
+        Some(e) => {
+            let from = match e.source {
+                Source::Passive => "flows",
+                Source::Agent => "samples",
+            };
+            let best = best.unwrap_or(e.value);
+            let tolerance = if p.limit(best) - best > p.absolute {
+                p.relative.to_string()
+            } else {
+                time(p.absolute)
+            };
+            let over = format!("over {} + {tolerance}", time(best));
+            let why = if e.value > p.limit(best) {
+                over
+            } else {
+                String::new()
+            };
+            Finding::new(i, format!("{} from {} {from}", time(e.value), e.count))
+                .aged(Some(e.age))
+                .why(why)
+        }
+        None => {
+            let any = |s: &Source| ask.facts.latency(ask.client, ask.site(i).site, *s, Duration::MAX);
+            let old = p.sources.iter().find_map(any).filter(|e| e.age > p.max_age);
+            let state = match old {
+                Some(_) => format!("older than {}", time(p.max_age)),
+                None => "not measured".to_owned(),
+            };
+            let rule = match p.no_data {
+                _ if by.is_none() => "",
+                NoEvidence::Explore if p.explores() => ": left to those who explore",
+                NoEvidence::Keep => ": stays by rule",
+                NoEvidence::Explore | NoEvidence::Drop => ": out by rule",
+            };
+            Finding::new(i, None).aged(old.map(|e| e.age)).why(state + rule)
+        }
+    };
+    (text, left.iter().map(finding).collect())
 }

@@ -11,6 +11,8 @@
 pub mod available_sessions;
 pub mod capacity;
 pub mod connection_load;
+#[cfg(test)]
+mod examples;
 pub mod facts;
 pub mod geo;
 mod isp;
@@ -19,7 +21,10 @@ pub mod least_selected;
 mod needs;
 mod parameters;
 pub mod preference;
+#[cfg(test)]
+mod reference;
 mod sites;
+pub mod tell;
 #[cfg(test)]
 mod tests;
 
@@ -162,7 +167,14 @@ impl<'a> Ask<'a> {
         if left.len() < 2 {
             return left;
         }
-        let kept = match metric {
+        let kept = self.judge(metric, left, up);
+        if kept.is_empty() { left } else { kept }
+    }
+
+    /// What a metric's own rule leaves of `left`.
+    fn judge(&self, metric: Metric, left: Sites, up: &dyn Fn(u8) -> bool) -> Sites {
+        match metric {
+            Metric::Health => left.filter(up),
             Metric::Capacity => capacity::keep(self, left),
             Metric::Isp => isp::keep(self, left),
             Metric::Latency if self.explore => latency::explore(self, left),
@@ -172,9 +184,8 @@ impl<'a> Ask<'a> {
             Metric::AvailableSessions => available_sessions::keep(self, left),
             Metric::Preference => preference::keep(self, left),
             // The worker draws by them.
-            Metric::Health | Metric::LeastSelected | Metric::Static => left,
-        };
-        if kept.is_empty() { left } else { kept }
+            Metric::LeastSelected | Metric::Static => left,
+        }
     }
 
     /// Runs metrics in order over `left`, all sites up.
