@@ -405,6 +405,9 @@ pub struct Service {
     pub ttl_degraded: u32,
     /// Addresses in an answer, 1 to 16.
     pub answers: u8,
+    /// `fill = false`: when the best sites have fewer members than an answer has addresses, those of the next follow,
+    /// for clients that try addresses in turn.
+    pub fill: bool,
     /// `ecs = true`: whether client subnets (RFC 7871) are honoured for it, if they are at all.
     pub ecs: bool,
     /// The chain, in order; `static` is last.
@@ -437,6 +440,7 @@ impl Default for Service {
             ttl: 30,
             ttl_degraded: 15,
             answers: 1,
+            fill: false,
             ecs: true,
             chain: Metric::USUAL.to_vec(),
             spread: Spread::RoundRobin,

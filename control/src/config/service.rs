@@ -47,6 +47,10 @@ pub(crate) fn service(table: &Table<'_>, known: &Known<'_>) -> Option<PlacedServ
         .get("answers")
         .and_then(|value| value.integer(1..=16))
         .unwrap_or(1);
+    let fill = table
+        .get("fill")
+        .and_then(|value| value.boolean())
+        .unwrap_or(false);
     let ecs = table.get("ecs").and_then(|value| value.boolean()).unwrap_or(true);
     let chain = table.get("chain").and_then(|value| selection::chain(&value));
     let spread = table.get("static").and_then(|value| selection::spread(&value));
@@ -85,6 +89,7 @@ pub(crate) fn service(table: &Table<'_>, known: &Known<'_>) -> Option<PlacedServ
         ttl,
         ttl_degraded,
         answers,
+        fill,
         ecs,
         chain: chain
             .or_else(|| defaults.chain.clone())

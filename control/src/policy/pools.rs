@@ -138,17 +138,19 @@ pub(super) fn set_ttls(
 }
 
 /// How members of a policy's pools are drawn.
-fn flags(policy: &PolicyKey, spread: Spread) -> u8 {
+fn flags(policy: &PolicyKey, service: &Service) -> u8 {
     let by_count = match policy.chain.has(Metric::LeastSelected) {
         true => Pool::LEAST_SELECTED,
         false => 0,
     };
-    match spread {
+    let fills = if service.fill { Pool::FILLS } else { 0 };
+    let by_spread = match service.spread {
         Spread::RoundRobin => by_count,
         Spread::Weighted => by_count | Pool::WEIGHTED,
         // Each client has its members: there is nothing to even out.
         Spread::ConsistentHash { .. } => Pool::HASHED | Pool::WEIGHTED,
-    }
+    };
+    by_spread | fills
 }
 
 /// Pools being laid out.
@@ -206,7 +208,7 @@ impl Layout {
             } else {
                 service.answers
             },
-            flags: flags(policy, service.spread),
+            flags: flags(policy, service),
             any_health: !policy.chain.has(Metric::Health),
             site_words: placed.site_words.to_vec(),
             weights: all().map(|m| m.weight()).collect(),

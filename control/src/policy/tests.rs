@@ -170,6 +170,7 @@ pub(crate) fn with_service(change: impl FnOnce(&mut Config)) -> Config {
         ttl: 30,
         ttl_degraded: 30,
         answers: 2,
+        fill: false,
         ecs: true,
         chain: vec![Metric::Health, Metric::Isp, Metric::Preference, Metric::Static],
         spread: Spread::RoundRobin,

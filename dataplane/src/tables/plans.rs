@@ -94,6 +94,22 @@ impl Cell {
         first
     }
 
+    /// The tiers behind the one that `site` is in; none if it is in none.
+    pub fn behind(&self, site: u8) -> Self {
+        let mut ranked = self.ranked().skip_while(|(other, _)| *other != site);
+        // To the end of its tier.
+        let mut left = ranked.by_ref().skip_while(|(_, last)| !last);
+        left.next();
+        let mut behind = Self::default();
+        let mut len = 0;
+        for (slot, (site, last)) in behind.order.iter_mut().zip(left) {
+            *slot = site;
+            behind.ends |= u32::from(last) << len;
+            len += 1;
+        }
+        behind
+    }
+
     /// Whether the cell is one tier of all groups of a pool.
     #[inline(always)]
     pub fn is_one_tier_of(&self, pool: &Pool) -> bool {
@@ -206,8 +222,10 @@ impl Pool {
     pub const HASHED: u8 = 4;
     /// The members that were drawn the fewest times for their weight come first.
     pub const LEAST_SELECTED: u8 = 8;
-    /// Either of both.
-    pub const BY_CLIENT_OR_COUNT: u8 = Self::HASHED | Self::LEAST_SELECTED;
+    /// When a tier has fewer members than an answer, those of the next tiers follow, in their order.
+    pub const FILLS: u8 = 16;
+    /// Any for which the usual draw is no good.
+    pub const EVERY_STEP: u8 = Self::HASHED | Self::LEAST_SELECTED | Self::FILLS;
 }
 
 impl Pool {
@@ -456,6 +474,20 @@ mod tests {
         let ranked: Vec<_> = cell.ranked().collect();
         assert_eq!(ranked, [(3, false), (1, true), (0, true)]);
         assert_eq!(Cell::default().ranked().count(), 0);
+    }
+
+    #[test]
+    fn tiers_behind_a_site() {
+        let cell = Cell::new([&[3u8, 1][..], &[0], &[2, 4]]);
+        for (site, tiers) in [
+            (3, &[&[0u8][..], &[2, 4]][..]),
+            (1, &[&[0], &[2, 4]]),
+            (0, &[&[2, 4]]),
+            (4, &[]),
+            (9, &[]),
+        ] {
+            assert_eq!(cell.behind(site), Cell::new(tiers.iter().copied()), "{site}");
+        }
     }
 
     #[test]

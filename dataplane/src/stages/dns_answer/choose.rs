@@ -140,46 +140,81 @@ impl Chooser {
         asker: &Asker,
         trace: &mut T,
     ) -> Chosen {
-        let mut chosen = Chosen::none();
         let groups = plans.groups(pool);
-        let tier = match pool.flags & Pool::ONE_WORD {
-            0 => self.tier(groups, cell, trace),
-            _ => self.tier_in_word(pool, groups, cell, trace),
-        };
-        chosen.all_down = tier.round == Round::AllDown;
-        let rotor = Draw::rotor(pool, tier.site);
-        if pool.flags & Pool::ONE_WORD != 0 && pool.flags & Pool::BY_CLIENT_OR_COUNT == 0 {
-            let mut drawn = Drawn::default();
-            chosen.count = self.draw_any(pool, tier.mask, rotor, family.weights, &mut drawn) as usize;
-            chosen.members = drawn.members;
-        } else {
-            if pool.flags & Pool::ONE_WORD != 0
-                && let Some(one) = self.candidates.first_mut()
-            {
-                *one = Candidates {
-                    mask: tier.mask,
-                    base: pool.base,
-                    word: pool.word,
+        let (mut chosen, mut tier) = self.choose_in(plans, pool, groups, cell, family, asker, trace);
+        if pool.flags & Pool::FILLS != 0 {
+            let mut cell = *cell;
+            while chosen.count < pool.answers as usize && !chosen.all_down {
+                cell = cell.behind(tier.site);
+                let rest = Pool {
+                    answers: pool.answers - chosen.count as u8,
+                    ..*pool
                 };
-            }
-            let candidates = self.candidates.get_mut(..tier.groups).unwrap_or(&mut []);
-            let draw = &mut self.draw;
-            if pool.flags & Pool::HASHED != 0 {
-                by_client(candidates, pool, family, asker, &mut chosen);
-            } else if pool.flags & Pool::LEAST_SELECTED != 0 {
-                let start = draw.turn(rotor, tier.total);
-                let counts = self.selections.counts(plans.layout, family.v6, &mut self.words);
-                least_selected(candidates, start, pool, family, asker, counts, &mut chosen);
-            } else if pool.flags & Pool::WEIGHTED != 0 {
-                draw.by_weight(candidates, tier.total, pool, family.weights, &mut chosen);
-            } else {
-                draw.in_turn(candidates, tier.total, rotor, pool.answers, &mut chosen);
+                let more;
+                (more, tier) = self.choose_in(plans, &rest, groups, &cell, family, asker, &mut Silent);
+                if more.count == 0 || more.all_down {
+                    break;
+                }
+                let free = chosen.members.iter_mut().skip(chosen.count);
+                free.zip(more.members)
+                    .take(more.count)
+                    .for_each(|(slot, member)| *slot = member);
+                chosen.count += more.count;
             }
         }
         for &member in chosen.members.iter().take(chosen.count) {
             trace.event(Event::Drawn { member });
         }
         chosen
+    }
+
+    /// Chooses among the first tier of a cell that has candidates; with that tier.
+    #[allow(clippy::too_many_arguments, reason = "as its caller")]
+    fn choose_in<T: Trace>(
+        &mut self,
+        plans: &Plans,
+        pool: &Pool,
+        groups: &[Group],
+        cell: &Cell,
+        family: Family<'_>,
+        asker: &Asker,
+        trace: &mut T,
+    ) -> (Chosen, Tier) {
+        let mut chosen = Chosen::none();
+        let tier = match pool.flags & Pool::ONE_WORD {
+            0 => self.tier(groups, cell, trace),
+            _ => self.tier_in_word(pool, groups, cell, trace),
+        };
+        chosen.all_down = tier.round == Round::AllDown;
+        let rotor = Draw::rotor(pool, tier.site);
+        let in_word = pool.flags & Pool::ONE_WORD != 0;
+        if in_word && pool.flags & (Pool::HASHED | Pool::LEAST_SELECTED) == 0 {
+            let mut drawn = Drawn::default();
+            chosen.count = self.draw_any(pool, tier.mask, rotor, family.weights, &mut drawn) as usize;
+            chosen.members = drawn.members;
+            return (chosen, tier);
+        }
+        if in_word && let Some(one) = self.candidates.first_mut() {
+            *one = Candidates {
+                mask: tier.mask,
+                base: pool.base,
+                word: pool.word,
+            };
+        }
+        let candidates = self.candidates.get_mut(..tier.groups).unwrap_or(&mut []);
+        let draw = &mut self.draw;
+        if pool.flags & Pool::HASHED != 0 {
+            by_client(candidates, pool, family, asker, &mut chosen);
+        } else if pool.flags & Pool::LEAST_SELECTED != 0 {
+            let start = draw.turn(rotor, tier.total);
+            let counts = self.selections.counts(plans.layout, family.v6, &mut self.words);
+            least_selected(candidates, start, pool, family, asker, counts, &mut chosen);
+        } else if pool.flags & Pool::WEIGHTED != 0 {
+            draw.by_weight(candidates, tier.total, pool, family.weights, &mut chosen);
+        } else {
+            draw.in_turn(candidates, tier.total, rotor, pool.answers, &mut chosen);
+        }
+        (chosen, tier)
     }
 
     /// The tier to draw from, of a pool whose members are the bits of one word.
@@ -246,7 +281,7 @@ impl Chooser {
         weights: &Table<u16>,
         drawn: &mut Drawn,
     ) -> u8 {
-        if pool.flags & (Pool::ONE_WORD | Pool::BY_CLIENT_OR_COUNT) != Pool::ONE_WORD {
+        if pool.flags & (Pool::ONE_WORD | Pool::EVERY_STEP) != Pool::ONE_WORD {
             return 0;
         }
         let words = &self.words;

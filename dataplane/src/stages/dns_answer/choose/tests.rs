@@ -160,6 +160,33 @@ fn a_site_sheds_to_the_next_tier() {
 }
 
 #[test]
+fn answers_are_filled_up_in_the_order_of_the_tiers() {
+    for spread in [false, true] {
+        let tiers: &[&[u8]] = &[&[1], &[0], &[2]];
+        let mut lab = Lab::new(&[2, 1, 3], tiers, Pool::FILLS, 4, spread);
+        for _ in 0..10 {
+            let members = lab.draw();
+            // Site 1 has member 2, site 0 members 0 and 1, site 2 the rest.
+            assert_eq!(members[0], 2);
+            assert!(members[1] < 2 && members[2] < 2 && members[1] != members[2]);
+            assert!(members[3] > 2, "{members:?}");
+        }
+        lab.member(2, false, 16);
+        lab.member(0, false, 16);
+        assert_eq!(lab.draw()[0], 1);
+        assert_eq!(lab.draw().len(), 4);
+        // Fewer are up than are asked for: each once.
+        lab.member(4, false, 16);
+        let mut members = lab.draw();
+        members.sort_unstable();
+        assert_eq!(members, [1, 3, 5]);
+        // Without it the first tier is all there is.
+        lab.plans.pools[0].flags &= !Pool::FILLS;
+        assert_eq!(lab.draw(), [1]);
+    }
+}
+
+#[test]
 fn a_pool_that_does_not_look_at_sites_is_not_shed() {
     let mut lab = Lab::new(&[1, 1], &[&[0], &[1]], 0, 1, false);
     let groups: Vec<Group> = lab
