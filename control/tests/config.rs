@@ -4,7 +4,7 @@
 // LONG: one table of what can be wrong with a file; each case is a few lines.
 
 use control::config::model::{
-    AllDown, BrownoutRule, CheckKind, ClientPrefix, Config, CookieMode, Metric, Spread,
+    AllDown, BrownoutRule, CheckKind, ClientPrefix, Config, CookieMode, Latency, Metric, Role, Spread,
 };
 use control::config::{Diagnostics, Severity, load_with_warnings};
 use control::data::Place;
@@ -210,6 +210,70 @@ fn the_tour_says_what_its_comments_say() {
         config.services[1].check.as_ref().map(|check| check.port),
         Some(443)
     );
+}
+
+#[test]
+fn ports_have_roles_and_latency_its_defaults() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/example.toml");
+    let (config, _) = load_with_warnings(&path).unwrap_or_else(|found| panic!("{found}"));
+    let roles: Vec<&Role> = config.ports.iter().map(|port| &port.role).collect();
+    let bridge = |pair: &str| Role::Bridge(pair.into());
+    assert_eq!(
+        roles,
+        [
+            &Role::Service,
+            &Role::Mirror,
+            &bridge("servers"),
+            &bridge("users")
+        ]
+    );
+    assert_eq!(config.latency, Latency::default());
+    let seconds = Duration::from_secs;
+    let more = "[latency]\nflows = 5000\nidle = \"10s\"\ncutoff = \"2s\"\nepoch = \"3s\"\nquic_ports = [8443]\nquic_id = 4\n";
+    let (config, _) = Files::new(&with_more(more), ZONE).load().expect("is right");
+    let want = Latency {
+        flows: 5000,
+        idle: seconds(10),
+        cutoff: seconds(2),
+        epoch: seconds(3),
+        quic_ports: vec![8443],
+        quic_id: 4,
+    };
+    assert_eq!(config.latency, want);
+    let port = |rest: &str| {
+        with_more(&format!(
+            "[[port]]\nname = \"x\"\ndevice = \"net_null1\"\n{rest}\n"
+        ))
+    };
+    let cases = [
+        (port("role = \"mirrored\""), "22:8", "did you mean `mirror`?"),
+        (port("role = \"bridge\""), "19:1", "needs `pair`"),
+        (
+            port("role = \"bridge\"\npair = \"y\""),
+            "19:1",
+            "there is no port `y`",
+        ),
+        (port("role = \"bridge\"\npair = \"x\""), "19:1", "its own pair"),
+        (
+            port("role = \"bridge\"\npair = \"wan\""),
+            "19:1",
+            "`wan` is not a bridge port",
+        ),
+        (
+            port("role = \"mirror\"\npair = \"wan\""),
+            "23:8",
+            "`pair` is for ports",
+        ),
+        (with_more("[latency]\nidle = \"1s\""), "20:8", "from 5s to 4m"),
+        (
+            with_more("[latency]\nquic_ports = [1, 2, 3, 4, 5]"),
+            "20:14",
+            "4 ports at most",
+        ),
+    ];
+    for (toml, place, fragment) in cases {
+        assert_refused(&toml, ZONE, &format!("windrose.toml:{place}"), fragment);
+    }
 }
 
 #[test]

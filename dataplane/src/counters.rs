@@ -158,6 +158,22 @@ counters! {
     DnsReplyBytes => "dns_reply_bytes", Worker;
     /// Packets that a driver delivered in a buffer that no window fits; freed unseen, and not among those received.
     RxUnusable => "rx_unusable", Worker;
+    /// Packets of measured flows.
+    FlowPackets => "flow_packets", Worker;
+    /// Packets on mirror and bridge ports that belong to no measured flow.
+    FlowUnmeasured => "flow_unmeasured", Worker;
+    /// Flows created. Less those expired and evicted: flows in the table.
+    FlowsCreated => "flows_created", Worker;
+    /// Flows forgotten because nothing came for long.
+    FlowsExpired => "flows_expired", Worker;
+    /// Flows that gave way to new ones in a full table.
+    FlowsEvicted => "flows_evicted", Worker;
+    /// New flows that found no room in a table full of busy ones.
+    FlowsRefused => "flows_refused", Worker;
+    /// Latency samples sent to control.
+    LatencySamples => "latency_samples", Worker;
+    /// Latency samples dropped because control did not keep up.
+    LatencySamplesDropped => "latency_samples_dropped", Worker;
     /// Polls of all ports.
     Polls => "polls", Worker;
     /// Polls that received at least one packet. Over polls: the busy share.

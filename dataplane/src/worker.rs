@@ -11,10 +11,13 @@ use crate::counters::{Counter, Counters, Published};
 use crate::io::{BURST_MAX, Buffer, Burst, QueuePair};
 use crate::link::{WORDS_PER_TURN, WorkerLink};
 use crate::stages::Verdict;
+use crate::stages::classify::Role;
 use crate::stages::dns_answer::DnsAnswer;
+use crate::stages::flow_latency::{FlowLatency, FlowLimits};
 use crate::stages::neighbour::{Neighbour, RateLimit};
 use crate::tables::Snapshot;
 use passes::{Packet, Stages};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +49,8 @@ pub struct WorkerConfig {
     pub rate: TickRate,
     /// How many workers the appliance has: limits are divided by it.
     pub workers: u32,
+    /// Its flow table; none on appliances whose ports all have the role of a service.
+    pub flows: Option<FlowLimits>,
 }
 
 /// One worker over its queue pairs, `ports[i]` being the pair of port `i`.
@@ -59,6 +64,7 @@ pub struct Worker<Q: QueuePair> {
     link: WorkerLink<Snapshot>,
     dns_answer: DnsAnswer,
     neighbour: Neighbour,
+    flow_latency: Option<FlowLatency>,
     counters: Counters,
     published: Arc<Published>,
     idle: Idle,
@@ -68,15 +74,21 @@ pub struct Worker<Q: QueuePair> {
 
 impl<Q: QueuePair> Worker<Q> {
     /// A worker that is ready to run; all memory it will use is allocated here.
+    ///
+    /// # Errors
+    /// When the kernel has no memory for the flow table.
     pub fn new(
         ports: Vec<Q>,
         link: WorkerLink<Snapshot>,
         published: Arc<Published>,
         config: WorkerConfig,
-    ) -> Self {
+    ) -> io::Result<Self> {
+        let flows = config
+            .flows
+            .map(|limits| FlowLatency::new(limits, config.seed.rotate_left(32), config.rate));
         let outgoing = ports.iter().map(|_| Burst::default()).collect();
         let (per_second, burst) = ECHO_RATE;
-        Self {
+        Ok(Self {
             ports,
             received: Burst::default(),
             packets: Box::new([Packet::default(); BURST_MAX]),
@@ -84,12 +96,13 @@ impl<Q: QueuePair> Worker<Q> {
             link,
             dns_answer: DnsAnswer::new(config.seed, config.workers, config.rate),
             neighbour: Neighbour::new(RateLimit::new(per_second, burst, config.rate.hz() as u64)),
+            flow_latency: flows.transpose()?,
             counters: Counters::default(),
             published,
             idle: config.idle,
             isa: Isa::detect(),
             last_turn: None,
-        }
+        })
     }
 
     /// Polls until the stop flag is set, then drains what is in the queues. Returns itself: what it owns is to
@@ -166,7 +179,16 @@ impl<Q: QueuePair> Worker<Q> {
                 punts: &mut self.link.punts,
                 counters: &mut self.counters,
             };
-            replied = stages.run(self.received.as_mut_slice(), &mut self.packets);
+            let buffers = self.received.as_mut_slice();
+            replied = match view.role {
+                Role::Service => stages.run(buffers, &mut self.packets),
+                _ => stages.measure(
+                    buffers,
+                    &mut self.packets,
+                    self.flow_latency.as_mut(),
+                    &mut self.link.samples,
+                ),
+            };
         } else {
             for packet in self.packets.iter_mut() {
                 packet.verdict = Verdict::Drop(Counter::DropNoSnapshot);
@@ -273,6 +295,9 @@ impl<Q: QueuePair> Worker<Q> {
             stage.take_word(target, value)
         });
         stage.tick(now);
+        if let Some(flows) = &mut self.flow_latency {
+            flows.housekeep(now, &mut self.counters);
+        }
         if taken.adopted.is_some()
             && let Some(snapshot) = self.link.tables.current()
         {

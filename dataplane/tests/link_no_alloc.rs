@@ -52,6 +52,7 @@ fn the_worker_never_calls_the_allocator() {
             delivery,
             punts: 4,
             injections: 4,
+            samples: 4,
         },
         StopFlag::default(),
     );

@@ -3,7 +3,7 @@
 //! Exit code 0 and a summary on standard output; 2 and every finding on standard error if not. With
 //! `--json`, both are one object on standard output.
 
-use crate::config::model::{CheckKind, Config, Zone};
+use crate::config::model::{CheckKind, Config, Role, Zone};
 use crate::config::{self, Diagnostic, Diagnostics, Severity};
 use crate::data::Overlay;
 use crate::policy::classes;
@@ -192,12 +192,12 @@ fn summary(config: &Config, overlay: &Overlay) -> String {
     );
     let ports = config.ports.iter().map(|port| {
         let addresses: Vec<String> = port.addresses.iter().map(ToString::to_string).collect();
-        format!(
-            "{} {} answers on {}",
-            port.name,
-            port.device,
-            addresses.join(", ")
-        )
+        let does = match &port.role {
+            Role::Service => format!("answers on {}", addresses.join(", ")),
+            Role::Mirror => "gets copies to measure".to_owned(),
+            Role::Bridge(pair) => format!("passes traffic on to {pair}, and measures it"),
+        };
+        format!("{} {} {does}", port.name, port.device)
     });
     list(&mut line, "port", ports);
     let zones = config.zones.iter().map(|zone| {

@@ -10,6 +10,7 @@ mod check;
 mod clients;
 mod cross;
 mod diagnostics;
+pub mod latency;
 pub mod machine;
 pub mod model;
 mod reader;
@@ -124,6 +125,10 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
         Some(table) => table.read(|table| sections::admin(Some(table))),
         None => sections::admin(None),
     };
+    let latency = match one("latency", "[latency]") {
+        Some(table) => table.read(latency::latency),
+        None => latency::Latency::default(),
+    };
     let ports: Vec<_> = document
         .tables("port", "[[port]]", sections::port)
         .into_iter()
@@ -187,6 +192,7 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
     cross::present(document, ports.len(), zones.len());
     cross::names(report, &ports, &isps, &clients, &sites, &zones, &services);
     cross::ports(report, &ports, &dataplane, &dns);
+    latency::pairs(report, &ports);
     let data_given = !data.asn.is_empty() || document.get("data").is_some();
     cross::isps(report, &isps, data_given);
     reports::cross(document, reports.as_ref(), &sites, &appliance);
@@ -238,6 +244,7 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
             })
             .collect(),
         services: services.into_iter().map(|service| service.service).collect(),
+        latency,
         admin,
         reports,
         alerts: alerts.into_iter().flatten().collect(),

@@ -1,6 +1,7 @@
 //! The checked configuration: what the rest of control works from. Built by `config::load` alone,
 //! so every reference in it resolves and every limit holds.
 
+pub use super::latency::{Latency, Role};
 use crate::data::{Data, Place};
 use crate::policy::chain::{self, Continent, Country};
 use dataplane::wire::cookie::Secrets;
@@ -43,6 +44,8 @@ pub struct Config {
     pub zones: Vec<Zone>,
     /// `[[service]]`.
     pub services: Vec<Service>,
+    /// `[latency]`.
+    pub latency: Latency,
     /// `[admin]`.
     pub admin: Admin,
     /// `[reports]`; `None`: no site reports here.
@@ -165,7 +168,9 @@ pub struct Port {
     pub name: String,
     /// DPDK devargs ("net_af_packet0,iface=eth1") or a PCI address ("0000:3b:00.0").
     pub device: String,
-    /// Service addresses answered on this port.
+    /// `role = "service" | "mirror" | "bridge"`, with `pair` for a bridge.
+    pub role: Role,
+    /// Service addresses answered on this port; on a mirror port, where GRE and ERSPAN copies are sent to.
     pub addresses: Vec<IpAddr>,
     /// `mtu = 1500`: set on the port if given.
     pub mtu: Option<u16>,

@@ -2,6 +2,7 @@
 //! limits. Called by `config::load`.
 
 use super::abuse;
+use super::latency::{self, Role};
 use super::model::{Admin, Appliance, Cookies, Dataplane, Dns, Idle, Isp, Port, Site, Tcp};
 use super::reader::{At, Table, Value};
 use super::selection;
@@ -217,7 +218,15 @@ pub(crate) fn port(table: &Table<'_>) -> Option<PlacedPort> {
         })
     });
     let mut addresses = Vec::new();
-    if let Some(value) = table.need("addresses") {
+    let role = latency::role(table);
+    let value = match role {
+        Role::Service => table.need("addresses"),
+        Role::Mirror | Role::Bridge(_) => table.get("addresses"),
+    };
+    if let Some(value) = value {
+        if matches!(role, Role::Bridge(_)) {
+            let _: Option<()> = value.wrong("a bridge port passes everything on, and has no `addresses`");
+        }
         let items = value.some_items("a port answers on at least one address");
         let placed = |item: &Value<'_>| {
             Some(At {
@@ -239,6 +248,7 @@ pub(crate) fn port(table: &Table<'_>) -> Option<PlacedPort> {
     let port = Port {
         name: name.value.clone(),
         device: device.value.clone(),
+        role,
         addresses: addresses.iter().map(|address| address.value).collect(),
         mtu,
         verify_udp_checksum: verify.unwrap_or(true),

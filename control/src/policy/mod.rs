@@ -14,6 +14,7 @@ pub mod names;
 mod pools;
 #[cfg(test)]
 mod refresh_tests;
+pub(crate) mod servers;
 pub mod site_words;
 pub mod slots;
 #[cfg(test)]
@@ -247,6 +248,7 @@ impl Compiler {
             answers: Arc::new(names.answers),
             zones: Arc::new(names.zones),
             classes: classes.table,
+            servers: Arc::new(servers::servers(&config)?),
             plans: Arc::new(layout.plans(services, policy_table)?),
             cells: cells.table(),
             limits: limits::limits(&config.dns, &mut self.cookie_secret)?,

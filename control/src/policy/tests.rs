@@ -84,6 +84,7 @@ pub(crate) fn base(zones: Vec<Zone>) -> Config {
         sites: vec![],
         zones,
         services: vec![],
+        latency: Latency::default(),
         admin: Admin {
             socket: PathBuf::from("/dev/null"),
             listen: None,

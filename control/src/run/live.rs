@@ -7,7 +7,7 @@ use super::fresh::measured;
 use super::ports;
 use crate::admin::api::ReloadReport;
 use crate::alerts::{Alerts, Event, Kind, Watch};
-use crate::config::model::{Config, CookieMode};
+use crate::config::model::{Config, CookieMode, Role};
 use crate::config::{self};
 use crate::health::{self, Memory, Prober, Standing, State, TargetKey, Transition};
 use crate::overrides::Overrides;
@@ -394,16 +394,16 @@ pub(super) fn addresses_of(config: &Config) -> HashSet<IpAddr> {
 /// Ports are opened at start only, and are told apart by their place: a reload that has others is refused
 /// whole, since addresses would move to the wrong port.
 fn same_ports(old: &Config, new: &Config) -> Result<(), String> {
-    let of = |c: &Config| -> Vec<(String, String, Option<u16>)> {
+    let of = |c: &Config| -> Vec<(String, String, Option<u16>, Role)> {
         c.ports
             .iter()
-            .map(|p| (p.name.clone(), p.device.clone(), p.mtu))
+            .map(|p| (p.name.clone(), p.device.clone(), p.mtu, p.role.clone()))
             .collect()
     };
     if of(old) == of(new) {
         return Ok(());
     }
-    Err("the [[port]] sections differ in number, order, name, device or mtu from those that the appliance was \
+    Err("the [[port]] sections differ in number, order, name, device, role or mtu from those that the appliance was \
          started with: restart it to open other ports"
         .into())
 }
@@ -427,6 +427,9 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     }
     if old.appliance.state != new.appliance.state {
         out.push("`state` of [appliance] changed: takes effect at the next start".into());
+    }
+    if (old.latency.flows, old.latency.idle) != (new.latency.flows, new.latency.idle) {
+        out.push("[latency] flows or idle changed: takes effect at the next start".into());
     }
     if old.dns.tcp != new.dns.tcp {
         out.push("[dns.tcp] changed: takes effect at the next start".into());

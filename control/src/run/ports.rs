@@ -1,9 +1,10 @@
 //! Opens the ports of a configuration: EAL, a pool for each worker, a queue pair for each port and worker.
 
 use crate::config::model::Config;
+use crate::config::model::Role;
 use anyhow::{Context, Result};
 use dataplane::io::dpdk::{self, DpdkQueues, Eal, EalConfig, Mempool, Port, PortConfig};
-use dataplane::stages::classify::PortView;
+use dataplane::stages::classify::{self, PortView};
 use dataplane::tables::addresses::{AddressKind, Addresses};
 
 /// What was opened. Fields drop in order; queues and ports hold EAL themselves.
@@ -53,7 +54,8 @@ pub(super) fn open(config: &Config) -> Result<Opened> {
             mtu: port.mtu,
             rx_descriptors: port.rx_descriptors,
             tx_descriptors: port.tx_descriptors,
-            promiscuous: false,
+            // Users' packets are for other stations.
+            promiscuous: port.role != Role::Service,
         };
         let (opened, pairs) =
             Port::open(&eal, &wanted, &pools).with_context(|| format!("port \"{}\"", port.name))?;
@@ -83,6 +85,12 @@ pub(super) fn open(config: &Config) -> Result<Opened> {
     Ok(Opened { queues, ports, eal })
 }
 
+/// The index of the port of that name: there is one, as loading has seen.
+fn pair_index(config: &Config, name: &str) -> u8 {
+    let at = config.ports.iter().position(|port| port.name == *name);
+    at.and_then(|at| u8::try_from(at).ok()).unwrap_or(u8::MAX)
+}
+
 /// A MAC address as text.
 pub(super) fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|b| format!("{b:02x}")).join(":")
@@ -101,7 +109,12 @@ pub(super) fn views(config: &Config, macs: &[[u8; 6]]) -> Result<Vec<PortView>> 
             let addresses = port.addresses.iter().map(|&a| (a, AddressKind::Service));
             let addresses = Addresses::new(addresses, fastrand::u64(..))
                 .with_context(|| format!("port \"{}\"", port.name))?;
-            Ok(PortView::new(mac, addresses, port.verify_udp_checksum))
+            let role = match &port.role {
+                Role::Service => classify::Role::Service,
+                Role::Mirror => classify::Role::Mirror,
+                Role::Bridge(pair) => classify::Role::Bridge(pair_index(config, pair)),
+            };
+            Ok(PortView::new(mac, addresses, port.verify_udp_checksum).with_role(role))
         })
         .collect()
 }

@@ -1,11 +1,14 @@
 //! The workers' threads: prepared with all they own, pinned, registered with EAL, stopped and joined.
 
+use crate::config::model::Role;
 use crate::config::model::{Config, Idle as ConfigIdle};
+use crate::policy::servers::span;
 use anyhow::{Context, Result, anyhow};
 use dataplane::arch::TickRate;
 use dataplane::counters::Published;
 use dataplane::io::dpdk::{self, DpdkQueues, Eal};
 use dataplane::link::{ControlLink, LinkSlots, StopFlag, connect};
+use dataplane::stages::flow_latency::FlowLimits;
 use dataplane::tables::Snapshot;
 use dataplane::worker::{Idle, Worker, WorkerConfig};
 use std::sync::Arc;
@@ -46,6 +49,11 @@ pub(super) fn prepare(config: &Config, queues: Vec<Vec<DpdkQueues>>, rate: TickR
         ConfigIdle::Sleep => Idle::Sleep(IDLE_SLEEP),
     };
     let count = config.dataplane.cores.len() as u32;
+    let measured = config.ports.iter().any(|port| port.role != Role::Service);
+    let flows = measured.then_some(FlowLimits {
+        flows: config.latency.flows as usize,
+        idle: span(config.latency.idle),
+    });
     let (mut workers, mut links, mut published) = (Vec::new(), Vec::new(), Vec::new());
     for (&core, queues) in config.dataplane.cores.iter().zip(queues) {
         let (worker_link, control_link) = connect(LinkSlots::default(), stop.clone());
@@ -55,8 +63,10 @@ pub(super) fn prepare(config: &Config, queues: Vec<Vec<DpdkQueues>>, rate: TickR
             seed: fastrand::u64(..),
             rate,
             workers: count,
+            flows,
         };
-        workers.push((core, Worker::new(queues, worker_link, counters.clone(), config)));
+        let worker = Worker::new(queues, worker_link, counters.clone(), config);
+        workers.push((core, worker.context("[latency] flows")?));
         links.push(control_link);
         published.push(counters);
     }

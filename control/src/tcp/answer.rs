@@ -22,6 +22,7 @@ pub fn link() -> (WorkerLink<Snapshot>, ControlLink<Snapshot>) {
         delivery: DeliverySlots::default(),
         punts: 1,
         injections: 1,
+        samples: 1,
     };
     connect(slots, StopFlag::default())
 }

@@ -12,6 +12,7 @@ use dataplane::counters::{Counter, Counters, Published};
 use dataplane::io::memory::{MemoryConfig, MemoryPort, MemoryWire};
 use dataplane::link::{ControlLink, LinkSlots, StopFlag, WordTarget, connect};
 use dataplane::stages::classify::PortView;
+use dataplane::stages::flow_latency::FlowLimits;
 use dataplane::tables::Snapshot;
 use dataplane::tables::addresses::{AddressKind, Addresses};
 use dataplane::worker::{Worker, WorkerConfig};
@@ -86,6 +87,7 @@ pub(crate) fn base(zones: Vec<Zone>) -> Config {
         sites: vec![],
         zones,
         services: vec![],
+        latency: Latency::default(),
         admin: Admin {
             socket: PathBuf::from("/dev/null"),
             listen: None,
@@ -205,9 +207,13 @@ impl Lab {
             seed: 7,
             rate: TickRate::from_hz(1_000_000_000),
             workers: 1,
+            flows: Some(FlowLimits {
+                flows: 1000,
+                ..FlowLimits::default()
+            }),
         };
         Self {
-            worker: Worker::new(ports, link, Arc::clone(&published), config),
+            worker: Worker::new(ports, link, Arc::clone(&published), config).unwrap(),
             wires,
             control,
             published,

@@ -85,6 +85,7 @@ proptest! {
             delivery: DeliverySlots { snapshots: 1, words: 4, retired: 1 },
             punts: 4,
             injections: 4,
+            samples: 4,
         };
         let mut lab = Lab::empty(2, memory, slots);
         let pair = [lab.compile(example(192)), lab.compile(example(10))];

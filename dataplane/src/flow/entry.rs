@@ -3,7 +3,8 @@
 //! Filled when the flow is created, by the stage that creates it, then worked on by [`super::estimate`]. What is
 //! watched is a choice by what can be seen of the flow's transport.
 
-use super::estimate::{Epoch, Hidden, Tcp};
+use super::estimate::{Hidden, Tcp};
+use super::{Moment, Span};
 use crate::{zeroable, zeroable_choice};
 
 zeroable_choice! {
@@ -24,10 +25,14 @@ zeroable_choice! {
 pub struct Entry {
     /// Class of the client, as [`crate::tables::Classes`] numbers them.
     pub class: u16,
-    /// The server, as the table of servers numbers them.
+    /// The server, as [`crate::tables::Servers`] numbers them.
     pub server: u16,
-    /// The mean of this epoch.
-    pub(super) epoch: Epoch,
+    /// Which tables both numbers are of, so that they can be found anew when tables change.
+    pub numbering: u16,
+    /// Responses of this epoch, when it began, and their sum.
+    responses: u16,
+    epoch: u32,
+    sum: u32,
     /// The estimator's state.
     pub watch: Watch,
 }
@@ -35,20 +40,68 @@ pub struct Entry {
 zeroable!(Entry {
     class,
     server,
+    numbering,
+    responses,
     epoch,
+    sum,
     watch
 });
 
 const _: () = assert!(size_of::<Entry>() == 64);
 
 impl Entry {
-    /// A flow between a client of that class and that server.
-    pub const fn new(class: u16, server: u16, watch: Watch) -> Self {
+    /// A flow between a client of that class and that server, as numbered by the tables of that numbering.
+    pub const fn new(class: u16, server: u16, numbering: u16, watch: Watch) -> Self {
         Self {
             class,
             server,
-            epoch: Epoch::NONE,
+            numbering,
+            responses: 0,
+            epoch: 0,
+            sum: 0,
             watch,
         }
+    }
+
+    /// Takes a response that ended at `now`. At the end of an epoch gives the mean, this response with it: an epoch is as
+    /// long as `length` at least, and ends with a burst, so that no burst is cut.
+    #[inline]
+    pub fn mean(&mut self, now: Moment, response: Span, length: Span) -> Option<Span> {
+        if self.responses == 0 {
+            (self.epoch, self.sum) = (now.0.wrapping_sub(response.0), 0);
+        }
+        self.sum = self.sum.saturating_add(response.0);
+        self.responses = self.responses.saturating_add(1);
+        let passed = now.since(Moment(self.epoch)).unwrap_or(Span::MAX);
+        if passed < length && self.responses < u16::MAX {
+            return None;
+        }
+        let responses = std::mem::take(&mut self.responses);
+        Some(Span(self.sum / u32::from(responses.max(1))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epoch_gives_its_mean_and_starts_anew() {
+        let (mut entry, length) = (Entry::default(), Span(1000));
+        let mut now = Moment(u32::MAX - 400);
+        let mut means = Vec::new();
+        for response in [300, 300, 600, 100, 900, 50] {
+            now = now.plus(Span(response));
+            means.push(entry.mean(now, Span(response), length));
+        }
+        // 300 + 300 + 600 make 1,200; 100 + 900 make 1,000.
+        assert_eq!(means, [None, None, Some(Span(400)), None, Some(Span(500)), None]);
+    }
+
+    #[test]
+    fn an_epoch_of_many_responses_ends_before_it_overflows() {
+        let mut entry = Entry::default();
+        let take = |n| entry.mean(Moment(n), Span(1), Span::MAX);
+        assert_eq!((0..70_000).filter_map(take).collect::<Vec<_>>(), [Span(1)]);
     }
 }

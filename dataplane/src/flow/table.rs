@@ -289,17 +289,21 @@ impl FlowTable {
         Some(Slot { marks, way, entry })
     }
 
+    /// True while the flow stands there.
+    #[inline(always)]
+    pub fn is_at(&self, place: Place, key: Key) -> bool {
+        let bucket = self.buckets.get(place.bucket());
+        bucket.is_some_and(|b| b.index.words.get(place.way() as usize) == Some(&key.tag))
+    }
+
     /// Makes a flow that the table does not have, by the flood rule. None: refused, and counted.
     #[inline(never)]
-    pub fn create(&mut self, key: Key, entry: Entry) -> Option<Slot<'_>> {
+    pub fn create(&mut self, key: Key, entry: Entry) -> Option<Place> {
         let home = self.home(key);
         let other = self.other(key.tag, home);
-        let (at, way) = match self.room(key, home, other) {
-            Some(found) => found,
-            None => {
-                self.tallies.refused += 1;
-                return None;
-            }
+        let Some((at, way)) = self.room(key, home, other) else {
+            self.tallies.refused += 1;
+            return None;
         };
         if at != home {
             self.away(home, 1);
@@ -308,17 +312,11 @@ impl FlowTable {
         self.tallies.created += 1;
         let Bucket { index, entries } = self.buckets.get_mut(at)?;
         *index.words.get_mut(way as usize)? = key.tag;
+        *entries.get_mut(way as usize)? = entry;
         let marks = index.marks_mut();
-        // All marks of the way anew.
         *marks &= !(EVERY_MARK << way);
         *marks |= 1 << (way + USED) | 1 << (way + RECENT) | u64::from(at != home) << (way + GUEST);
-        let place = entries.get_mut(way as usize)?;
-        *place = entry;
-        Some(Slot {
-            marks,
-            way,
-            entry: place,
-        })
+        Some(Place::new(at, way))
     }
 
     /// A free way in either bucket, made free if need be.

@@ -12,7 +12,7 @@ fn key(hasher: &Hasher, n: u64) -> Key {
 }
 
 fn entry(server: u16) -> Entry {
-    Entry::new(1, server, Watch::Nothing)
+    Entry::new(1, server, 1, Watch::Nothing)
 }
 
 fn lookup(table: &mut FlowTable, key: Key) -> Option<u16> {
@@ -24,6 +24,16 @@ fn lookup(table: &mut FlowTable, key: Key) -> Option<u16> {
             .entry
             .server,
     )
+}
+
+/// Makes a flow; true when it found room.
+fn create(table: &mut FlowTable, key: Key, server: u16) -> bool {
+    table.create(key, entry(server)).is_some()
+}
+
+fn prove(table: &mut FlowTable, key: Key) {
+    let place = table.find(key).unwrap();
+    table.slot(place, key).unwrap().prove();
 }
 
 /// A whole turn of the sweep: half of the idle time.
@@ -48,8 +58,8 @@ fn as_many_flows_as_it_is_made_for_find_room() {
     for (flows, seed) in [(1_000, 1), (50_000, 2), (50_000, 3)] {
         let (mut table, hasher) = (FlowTable::new(flows, IDLE).unwrap(), Hasher::new(seed));
         for n in 0..flows as u64 {
-            if let Some(mut slot) = table.create(key(&hasher, n), entry(n as u16)) {
-                slot.prove();
+            if create(&mut table, key(&hasher, n), n as u16) {
+                prove(&mut table, key(&hasher, n));
             }
         }
         let there = (0..flows as u64)
@@ -69,8 +79,8 @@ fn a_flood_of_new_flows_does_not_evict_a_busy_one() {
     let mut busy: Vec<u64> = Vec::new();
     // As many busy flows as there is room for.
     for n in 0..1300 {
-        if let Some(mut slot) = table.create(key(&hasher, n), entry(n as u16)) {
-            slot.prove();
+        if create(&mut table, key(&hasher, n), n as u16) {
+            prove(&mut table, key(&hasher, n));
             busy.push(n);
         }
     }
@@ -107,7 +117,8 @@ fn idle_and_closed_flows_give_way_before_busy_ones() {
     // Two buckets: every flow has both to choose from.
     assert_eq!(table.slots(), 14);
     for n in 0..14 {
-        table.create(key(&hasher, n), entry(n as u16)).unwrap().prove();
+        assert!(create(&mut table, key(&hasher, n), n as u16));
+        prove(&mut table, key(&hasher, n));
     }
     assert!(
         table.create(key(&hasher, 100), entry(100)).is_none(),
@@ -151,7 +162,8 @@ fn idle_and_closed_flows_give_way_before_busy_ones() {
 fn flows_age_by_turns_and_unproven_ones_sooner() {
     let (mut table, hasher) = (FlowTable::new(100, IDLE).unwrap(), Hasher::new(4));
     let [proven, unproven] = [1, 2].map(|n| key(&hasher, n));
-    table.create(proven, entry(1)).unwrap().prove();
+    table.create(proven, entry(1)).unwrap();
+    prove(&mut table, proven);
     table.create(unproven, entry(2)).unwrap();
     let mut now = Moment(u32::MAX - 5);
     turn(&mut table, &mut now);
@@ -247,7 +259,7 @@ proptest! {
                     }
                 }
                 (None, 4) => table.age(now, 3),
-                (None, _) => drop(table.create(key, entry(n as u16))),
+                (None, _) => _ = create(&mut table, key, n as u16),
             }
             now = now.plus(Span(Span::PER_SECOND));
             let tallies = table.tallies();

@@ -2,13 +2,14 @@
 //!
 //! [`connect`] makes both ends before the worker starts. The worker owns a [`WorkerLink`], control's
 //! publisher the [`ControlLink`]. Shared are the rings ([`spsc`]: snapshots, words and injections down,
-//! retired snapshots and punts up), the worker's [`pulse`] and one stop flag; the worker never waits on
+//! retired snapshots, punts and latency samples up), the worker's [`pulse`] and one stop flag; the worker never waits on
 //! any of them. Give a snapshot type the alignment of a cache line pair (`#[repr(align(128))]`), or its first
 //! bytes share a line with the reference count, which control writes.
 
 pub mod delivery;
 pub mod packets;
 pub mod pulse;
+pub mod samples;
 pub mod spsc;
 mod sync;
 
@@ -18,6 +19,7 @@ pub use delivery::{
 };
 pub use packets::{PacketReceiver, PacketRefused, PacketSender};
 pub use pulse::{Delays, Liveness, PulseReader, PulseWriter, StallDetector, StopFlag};
+pub use samples::{Cell, LatencySample, SampleReceiver, SampleSender};
 
 use crate::arch::Ticks;
 
@@ -33,6 +35,8 @@ pub struct LinkSlots {
     pub punts: usize,
     /// Injected packets; each takes about 2 KiB.
     pub injections: usize,
+    /// Latency samples, 24 bytes each.
+    pub samples: usize,
 }
 
 impl Default for LinkSlots {
@@ -41,6 +45,7 @@ impl Default for LinkSlots {
             delivery: DeliverySlots::default(),
             punts: 256,
             injections: 256,
+            samples: 8192,
         }
     }
 }
@@ -54,6 +59,8 @@ pub struct WorkerLink<S> {
     pub punts: PacketSender,
     /// Packets from control, to be transmitted.
     pub injections: PacketReceiver,
+    /// Latency samples for control. A refusal is counted.
+    pub samples: SampleSender,
     /// What control sees of this worker.
     pub pulse: PulseWriter,
     /// Whether to end.
@@ -68,6 +75,8 @@ pub struct ControlLink<S> {
     pub punts: PacketReceiver,
     /// Packets for the worker to transmit.
     pub injections: PacketSender,
+    /// Latency samples of the worker.
+    pub samples: SampleReceiver,
     /// What the worker says of itself.
     pub pulse: PulseReader,
 }
@@ -77,12 +86,14 @@ pub fn connect<S>(slots: LinkSlots, stop: StopFlag) -> (WorkerLink<S>, ControlLi
     let (tables, delivery) = delivery::delivery(slots.delivery);
     let (punts_in, punts_out) = packets::packet_ring(slots.punts);
     let (injections_in, injections_out) = packets::packet_ring(slots.injections);
+    let (samples_in, samples_out) = samples::sample_ring(slots.samples);
     let (pulse_in, pulse_out) = pulse::pulse();
     (
         WorkerLink {
             tables,
             punts: punts_in,
             injections: injections_out,
+            samples: samples_in,
             pulse: pulse_in,
             stop,
         },
@@ -90,6 +101,7 @@ pub fn connect<S>(slots: LinkSlots, stop: StopFlag) -> (WorkerLink<S>, ControlLi
             delivery,
             punts: punts_out,
             injections: injections_in,
+            samples: samples_out,
             pulse: pulse_out,
         },
     )

@@ -13,6 +13,7 @@
 
 pub mod classify;
 pub mod dns_answer;
+pub mod flow_latency;
 pub mod neighbour;
 pub mod punt;
 pub mod rate_limit;

@@ -19,6 +19,7 @@ pub mod names;
 pub mod paged;
 pub mod plans;
 pub mod prefixes;
+pub mod servers;
 pub mod words;
 
 use crate::stages::classify::PortView;
@@ -32,6 +33,7 @@ pub use key::{Block, Key};
 pub use names::Names;
 pub use paged::Paged;
 pub use plans::Plans;
+pub use servers::Servers;
 pub use words::Words;
 
 /// An index that stands for "none".
@@ -103,6 +105,8 @@ pub struct Snapshot {
     pub zones: Arc<Vec<Zone>>,
     /// Client classes by prefix, IPv4 and IPv6.
     pub classes: Arc<Classes>,
+    /// Servers whose response latency is measured.
+    pub servers: Arc<Servers>,
     /// Services, pools and policies.
     pub plans: Arc<Plans>,
     /// Cells of all policies, one after the other: that of a policy for a class is its first one plus the class, with

@@ -16,6 +16,7 @@ pub mod cookie;
 pub mod dns;
 pub mod edns;
 pub mod eth;
+pub mod gre;
 pub mod icmp;
 pub mod ipv4;
 pub mod ipv6;

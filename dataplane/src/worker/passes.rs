@@ -4,12 +4,15 @@
 
 use crate::arch::{Isa, Kernel, Ticks};
 use crate::counters::{Counter, Counters};
-use crate::io::{BURST_MAX, Buffer, Shape};
-use crate::stages::classify::{self, LastAddress, PortView, classify};
+use crate::io::{BURST_MAX, Buffer, Shape, Window};
+use crate::link::SampleSender;
+use crate::stages::classify::{self, LastAddress, PortView, Role, classify};
 use crate::stages::dns_answer::{DnsAnswer, Located};
+use crate::stages::flow_latency::{FlowLatency, Tables};
 use crate::stages::neighbour::Neighbour;
 use crate::stages::{Lane, Layers, Verdict, punt, reply};
 use crate::tables::Snapshot;
+use crate::wire::{self, eth, ipv4, ipv6, vlan};
 
 /// A packet of the burst while stages work on it.
 #[derive(Clone, Copy)]
@@ -114,6 +117,64 @@ impl Stages<'_> {
         for packet in packets {
             self.dns_answer.engine.find(self.snapshot, &mut packet.located);
         }
+    }
+
+    /// A burst of a mirror or bridge port: measured, then consumed or passed on, whatever it holds. Returns how many are replies:
+    /// to ARP, neighbour discovery and echo for the addresses that copies are sent to.
+    #[inline(never)]
+    pub(super) fn measure<B: Buffer>(
+        mut self,
+        buffers: &mut [B],
+        packets: &mut [Packet; BURST_MAX],
+        flows: Option<&mut FlowLatency>,
+        samples: &mut SampleSender,
+    ) -> usize {
+        let role = self.view.role;
+        let verdict = match role {
+            Role::Bridge(pair) => Verdict::Forward(pair),
+            Role::Mirror | Role::Service => Verdict::Consume,
+        };
+        let packets = packets.get_mut(..buffers.len()).unwrap_or(&mut []);
+        for packet in packets.iter_mut() {
+            (packet.state, packet.verdict) = (State::Done, verdict);
+            packet.located.forget();
+        }
+        let mirror = (role == Role::Mirror).then_some(&self.view.addresses);
+        if let Some(flows) = flows {
+            let tables = Tables {
+                classes: &self.snapshot.classes,
+                servers: &self.snapshot.servers,
+            };
+            flows.burst(buffers, self.now, tables, mirror, samples, self.counters);
+        }
+        if mirror.is_none_or(|addresses| addresses.iter().next().is_none()) {
+            return 0;
+        }
+        let each = buffers.iter_mut().zip(packets);
+        each.map(|(buffer, packet)| self.answer_for_mirror(buffer, packet))
+            .sum()
+    }
+
+    /// Whoever sends copies to an address of ours asks for its MAC address first; 1 if it got a reply.
+    fn answer_for_mirror<B: Buffer>(&mut self, buffer: &mut B, packet: &mut Packet) -> usize {
+        let (shape, len) = (buffer.shape(), buffer.len());
+        let window = buffer.window();
+        if shape != Shape::Whole || !may_be_for_neighbour(window) {
+            return 0;
+        }
+        let (layers, lane) = classify(window, len, shape, self.view);
+        if lane != Lane::Neighbour {
+            return 0;
+        }
+        let (verdict, len) = self
+            .neighbour
+            .process(window, &layers, self.view, self.now, self.counters);
+        if verdict != Verdict::Reply {
+            return 0;
+        }
+        buffer.set_len(len);
+        packet.verdict = verdict;
+        1
     }
 
     /// Third pass: draws what services answer with.
@@ -289,6 +350,24 @@ impl<B: Buffer, const OFFLOAD: bool> Kernel for Answer<'_, '_, B, OFFLOAD> {
     #[inline(always)]
     fn run(self) -> usize {
         self.0.answer::<B, OFFLOAD>(self.1, self.2)
+    }
+}
+
+/// ARP, ICMP or ICMPv6, without tags or with one.
+fn may_be_for_neighbour(window: &Window) -> bool {
+    let word = |offset| wire::at::<2>(window, offset).map_or(0, |b| u16::from_be_bytes(*b));
+    let tagged = if vlan::is_tpid(word(eth::HEADER_LEN - 2)) {
+        vlan::TAG_LEN
+    } else {
+        0
+    };
+    let l3 = eth::HEADER_LEN + tagged;
+    let protocol = |offset| wire::at::<1>(window, l3 + offset).map(|[b]| *b);
+    match word(l3 - 2) {
+        eth::ETHER_TYPE_ARP => true,
+        eth::ETHER_TYPE_IPV4 => protocol(9) == Some(ipv4::PROTOCOL_ICMP),
+        eth::ETHER_TYPE_IPV6 => protocol(6) == Some(ipv6::NEXT_ICMPV6),
+        _ => false,
     }
 }
 

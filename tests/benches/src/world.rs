@@ -239,8 +239,9 @@ impl World {
                 seed: 7,
                 rate: TickRate::from_hz(1_000_000_000),
                 workers: 1,
+                flows: None,
             },
-        );
+        )?;
         let now = Ticks::now();
         for (target, value) in self.words()? {
             link.delivery.set_word(target, value, now);

@@ -3,7 +3,8 @@
 //! A client sends a burst of requests, waits for what it asked for, and sends again: the time between the first packets
 //! of two bursts that are joined by cause is the response latency as the client sees it, plus its think time. Which packet
 //! starts a burst is what an estimator has to tell: [`Tcp`] by acknowledgment numbers, [`Hidden`] by times and sizes
-//! where headers cannot be read. Each gives a [`Sample`] a burst, with its [`Doubts`]; [`Epoch`] makes means.
+//! where headers cannot be read. Each gives a [`Sample`] a burst, with its [`Doubts`];
+//! [`super::Entry::mean`] makes means of epochs.
 //!
 //! Called by `stages::flow_latency` and by offline work, with one packet of one flow at a time, in order of arrival.
 //! Fixed point throughout. [`reference`] has the published algorithms, for comparison; no stage uses them.
@@ -11,7 +12,6 @@
 mod ack_rule;
 #[cfg(test)]
 mod ack_rule_tests;
-mod epoch;
 mod hidden;
 #[cfg(test)]
 mod hidden_tests;
@@ -19,7 +19,6 @@ pub mod reference;
 mod trust;
 
 pub use ack_rule::{Segment, Tcp};
-pub use epoch::Epoch;
 pub use hidden::{Datagram, Hidden};
 pub use trust::{Confidence, Doubts};
 

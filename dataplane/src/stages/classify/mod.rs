@@ -25,6 +25,18 @@ pub const DNS_PORT: u16 = 53;
 /// VLAN tags answered at most; a frame with more is dropped as `vlan_depth`.
 pub const TAGS_MAX: usize = 2;
 
+/// What a port is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// Packets for its service addresses are answered.
+    #[default]
+    Service,
+    /// It gets copies of users' traffic, which are measured and consumed.
+    Mirror,
+    /// Users' traffic passes: what comes goes out of the port of this index, unchanged, and is measured.
+    Bridge(u8),
+}
+
 /// What the stages need to know of the port that a packet came from.
 #[derive(Clone, Debug)]
 pub struct PortView {
@@ -36,6 +48,8 @@ pub struct PortView {
     pub addresses: Addresses,
     /// Verify UDP checksums. False only for virtual ports whose peer leaves them unfinished.
     pub verify_udp_checksum: bool,
+    /// What it is for.
+    pub role: Role,
 }
 
 impl PortView {
@@ -47,7 +61,13 @@ impl PortView {
             mac_word: u64::from_ne_bytes([m0, m1, m2, m3, m4, m5, 0, 0]),
             addresses,
             verify_udp_checksum,
+            role: Role::Service,
         }
+    }
+
+    /// The same port in another role.
+    pub fn with_role(self, role: Role) -> Self {
+        Self { role, ..self }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::mmap::Table;
 use crate::tables::Paged;
 use crate::tables::answers::{AnswersBuilder, BlobBuilder, Section};
 use crate::tables::names::NamesBuilder;
+use crate::tables::servers::{Servers, Watching};
 use crate::tables::{Classes, Limits, Plans};
 use crate::wire::dns;
 use domain::base::rdata::ComposeRecordData;
@@ -57,6 +58,7 @@ fn snapshot(nodes: &[(&[u8], u8, Vec<Entry>)], answers: AnswersBuilder, negative
         answers: Arc::new(answers.build().unwrap()),
         zones: Arc::new(vec![Zone { negative }]),
         classes: Arc::new(Classes::build(vec![], vec![], 1).unwrap()),
+        servers: Arc::new(Servers::build(vec![], Watching::default()).unwrap()),
         plans: Arc::new(plans),
         cells: Paged::default(),
         limits: Limits::default(),
