@@ -1,6 +1,7 @@
 //! Windrose control: everything beside the poll cores. The `windrose` binary is a thin main over it.
 
 pub mod admin;
+pub mod agent;
 pub mod alerts;
 pub mod cli;
 pub mod config;

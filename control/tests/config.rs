@@ -138,7 +138,8 @@ fn every_shipped_configuration_loads() {
         .expect("configs/")
         .map(|entry| entry.expect("an entry").path());
     let files: Vec<PathBuf> = files
-        .filter(|path| path.extension().is_some_and(|e| e == "toml"))
+        // The agent's own is loaded by its tests.
+        .filter(|path| path.extension().is_some_and(|e| e == "toml") && !path.ends_with("agent.toml"))
         .collect();
     assert!(
         files.iter().any(|path| path.ends_with("example.toml")),

@@ -1,6 +1,7 @@
 //! The command line of `windrose`: what it accepts. Each sub-command is a file here.
 
 mod admin;
+mod agent;
 mod check;
 mod events;
 mod explain;
@@ -32,6 +33,7 @@ enum Command {
     Admin(admin::Args),
     Explain(explain::Args),
     Reload(reload::Args),
+    Agent(agent::Args),
 }
 
 impl Cli {
@@ -46,6 +48,7 @@ impl Cli {
             Command::Admin(args) => args.execute(),
             Command::Explain(args) => args.execute(),
             Command::Reload(args) => args.execute(),
+            Command::Agent(args) => args.execute(),
         }
     }
 }

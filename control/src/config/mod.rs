@@ -6,17 +6,17 @@
 
 mod abuse;
 mod alert;
-mod check;
+pub(crate) mod check;
 mod clients;
 mod cross;
 mod diagnostics;
 pub mod latency;
 pub mod machine;
 pub mod model;
-mod reader;
-mod reports;
+pub(crate) mod reader;
+pub(crate) mod reports;
 mod secrets;
-mod sections;
+pub(crate) mod sections;
 mod selection;
 pub(crate) mod service;
 mod tcp;
@@ -52,7 +52,18 @@ pub fn load(path: &Path) -> Result<Config, Diagnostics> {
 /// # Errors
 /// Everything that is wrong, and the warnings, in the order of the files.
 pub fn load_with_warnings(path: &Path) -> Result<(Config, Diagnostics), Diagnostics> {
+    let text = text_of(path)?;
     let mut found = Diagnostics::default();
+    let config = parse(path, &text, &mut found);
+    found.sort();
+    match config {
+        Some(config) if !found.has_errors() => Ok((config, found)),
+        _ => Err(found),
+    }
+}
+
+/// The text of a file.
+fn text_of(path: &Path) -> Result<String, Diagnostics> {
     let text = std::fs::read(path).map_err(|error| format!("cannot read the configuration: {error}"));
     let text = text.and_then(|bytes| {
         String::from_utf8(bytes).map_err(|error| {
@@ -62,23 +73,45 @@ pub fn load_with_warnings(path: &Path) -> Result<(Config, Diagnostics), Diagnost
             )
         })
     });
-    let text = match text {
-        Ok(text) => text,
-        Err(message) => {
-            found.push(Diagnostic::file(Severity::Error, path, message));
-            return Err(found);
-        }
-    };
-    let config = parse(path, &text, &mut found);
+    text.map_err(|message| {
+        let mut found = Diagnostics::default();
+        found.push(Diagnostic::file(Severity::Error, path, message));
+        found
+    })
+}
+
+/// Reads a TOML file of another kind by `read`; warnings beside it. `None` from `read` is an error that was reported.
+pub(crate) fn read_other<T>(
+    path: &Path,
+    read: impl FnOnce(&Table<'_>) -> Option<T>,
+) -> Result<(T, Diagnostics), Diagnostics> {
+    let text = text_of(path)?;
+    let mut found = Diagnostics::default();
+    let value = parse_by(path, &text, &mut found, |table| table.read(read)).flatten();
     found.sort();
-    match config {
-        Some(config) if !found.has_errors() => Ok((config, found)),
+    match value {
+        Some(value) if !found.has_errors() => Ok((value, found)),
         _ => Err(found),
     }
 }
 
 /// Reads a document and its zone files. What is wrong is in `found`.
 fn parse(path: &Path, text: &str, found: &mut Diagnostics) -> Option<Config> {
+    let mut in_zones = Diagnostics::default();
+    let config = parse_by(path, text, found, |table| {
+        table.read(|table| sections_of(table, path, text, &mut in_zones))
+    });
+    found.append(in_zones);
+    config
+}
+
+/// Reads a document by `read`, unless its syntax is wrong.
+fn parse_by<T>(
+    path: &Path,
+    text: &str,
+    found: &mut Diagnostics,
+    read: impl FnOnce(&Table<'_>) -> T,
+) -> Option<T> {
     let report = Report::new(Source::new(path, Arc::new(secrets::mask(text).into_bytes())));
     let (document, errors) = DeTable::parse_recoverable(text);
     let syntax_wrong = !errors.is_empty();
@@ -86,16 +119,10 @@ fn parse(path: &Path, text: &str, found: &mut Diagnostics) -> Option<Config> {
         report.error(error.span().unwrap_or(0..0), error.message());
     }
     let table = Table::new(&report, document.get_ref(), "the file", 0..0);
-    let mut in_zones = Diagnostics::default();
-    let config = if syntax_wrong {
-        // What could be recovered may be half of what was meant: errors in it would mislead.
-        None
-    } else {
-        Some(table.read(|table| sections_of(table, path, text, &mut in_zones)))
-    };
+    // What could be recovered of wrong syntax may be half of what was meant: errors in it would mislead.
+    let value = (!syntax_wrong).then(|| read(&table));
     found.append(report.into_found());
-    found.append(in_zones);
-    config
+    value
 }
 
 /// Reads all sections in the order in which they refer to each other, then checks them together.
