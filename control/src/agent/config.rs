@@ -1,10 +1,10 @@
 //! The agent's own TOML file: what it is told. Read with the same readers and diagnostics as the appliance's.
 
+use crate::config::check::check as read_check;
 use crate::config::model::{Check, Token};
 use crate::config::reader::{Table, Value};
 use crate::config::sections::NAME_MAX;
 use crate::config::{self, Diagnostics, reports};
-use crate::config::check::check as read_check;
 use crate::health::TargetKey;
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
