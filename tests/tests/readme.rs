@@ -48,6 +48,8 @@ fn the_commands_by_hand_are_those_that_there_are() {
             "windrose status",
             "windrose explain vod.example.com A --from 192.0.2.10",
             "windrose reload",
+            "windrose admin drain 'seoul-kt/*' --for 1h",
+            "windrose events",
             "pktgen dns --help",
         ],
         "README has other commands: type them here too"
@@ -72,4 +74,13 @@ fn the_commands_by_hand_are_those_that_there_are() {
         .unwrap();
     assert!(why.contains("198.51.100.11") && why.contains("ISP KT"), "{why}");
     assert!(appliance.ask(&["reload"]).unwrap().starts_with("generation 2,"));
+    let drained = appliance
+        .ask(&["admin", "drain", "seoul-kt/*", "--for", "1h"])
+        .unwrap();
+    assert_eq!(drained, "seoul-kt/* drain: 2 members, ends in 1h00m\n");
+    let events = appliance.ask(&["events"]).unwrap();
+    assert!(
+        events.contains("override-set") && events.contains("reload"),
+        "{events}"
+    );
 }

@@ -1,5 +1,7 @@
 //! The API over real sockets, with an appliance that says always the same.
 
+// LONG: one appliance that says something in every field, and what becomes of it on every way out.
+
 use super::*;
 use crate::admin::api::*;
 use crate::admin::client::{self, ClientError};

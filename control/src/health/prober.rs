@@ -187,7 +187,7 @@ impl Prober {
         )
     }
 
-    /// What was known before the start. New targets take their state from it.
+    /// What was known before the start. The targets of the next update take their state from it.
     pub fn remember(&self, memory: HashMap<String, Known>) {
         self.shared.table().memory = memory;
     }
@@ -289,6 +289,8 @@ impl Prober {
             };
             table.entries.insert(target, entry);
         }
+        // For the targets of the start alone: what it says only grows older.
+        table.memory.clear();
         updated
     }
 

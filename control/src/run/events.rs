@@ -4,7 +4,7 @@ use super::live::{Live, lock};
 use crate::admin::api::{ChecksStatus, Events, OverrideReport, OverrideRequest};
 use crate::alerts::{Event, Kind, Watch};
 use crate::config::model::{Config, Service};
-use crate::health::{Standing, State, Transition};
+use crate::health::{Standing, State, TargetKey, Transition};
 use crate::overrides::{Action, Override};
 use crate::policy::PolicyKey;
 use crate::policy::chain::{self, ClientClass, Facts};
@@ -187,6 +187,22 @@ impl Live {
         }
     }
 
+    /// What bears on how often a member is given, for `explain`.
+    pub(super) fn note(&self, service: &Service, site: &str, member: &str) -> Option<String> {
+        // A name is neither checked nor overridden.
+        let address = member.parse().ok()?;
+        let over = self.overrides.of(site, member);
+        let check = service.check.clone();
+        let key = check.clone().map(|check| TargetKey { address, check });
+        let remark = key.and_then(|key| self.prober.get(&key)?.remark);
+        let standing = self.standing(&Target { address, check });
+        let share = (standing.up && standing.share < Standing::WHOLE)
+            .then(|| format!("share {}/{}", standing.share, Standing::WHOLE));
+        let parts = [share, over.map(|over| format!("override {over}")), remark];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
+
     /// The checks as a whole.
     pub(super) fn checks(&self) -> ChecksStatus {
         let table = self.prober.table();
@@ -266,7 +282,6 @@ fn told(transition: &Transition) -> Vec<(Kind, String, String)> {
 mod tests {
     use super::*;
     use crate::config::model::{Check, CheckKind, Grade};
-    use crate::health::TargetKey;
     use tokio::time::Instant;
 
     fn kinds(was: (State, Standing, bool), now: (State, Standing, bool)) -> Vec<Kind> {

@@ -4,7 +4,7 @@
 //! first may differ; candidates, tiers, scope and TTL do not.
 
 use crate::admin::api::{ClientSource, ExplainRequest, Explanation, Explore, SiteStep, Step};
-use crate::config::model::{AllDown, Metric, Spread};
+use crate::config::model::{AllDown, Metric, Service, Spread};
 use crate::policy::chain::tell::{Finding, Told};
 use crate::policy::chain::{self, ClientClass, Facts};
 use crate::policy::classes::describe;
@@ -24,8 +24,8 @@ use std::str::FromStr;
 /// Room for a reply over UDP.
 const BUFFER: usize = 4096;
 
-/// What is to be said of a member beside whether it is up, by site and address.
-pub(super) type Note<'a> = dyn Fn(&str, &str) -> Option<String> + 'a;
+/// What is to be said of a member beside whether it is up, by service, site and address.
+pub(super) type Note<'a> = dyn Fn(&Service, &str, &str) -> Option<String> + 'a;
 
 /// Explains one query.
 ///
@@ -346,7 +346,8 @@ impl Story<'_> {
         .enumerate()
         .map(|(i, member)| {
             let text = member.to_string();
-            let note = (self.note)(&config.sites[site_index].name, &text);
+            let service = &config.services[service as usize];
+            let note = (self.note)(service, &config.sites[site_index].name, &text);
             let down = if up >> i & 1 == 1 { "" } else { " down" };
             match note {
                 Some(note) => format!("{text}{down} [{note}]"),

@@ -57,11 +57,7 @@ impl Appliance for Live {
             &words,
             &facts,
             request,
-            &|site, member| {
-                self.overrides
-                    .of(site, member)
-                    .map(|over| format!("override {over}"))
-            },
+            &|service, site, member| self.note(service, site, member),
         )
     }
 
