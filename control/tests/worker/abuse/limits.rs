@@ -105,6 +105,73 @@ fn a_flood_gets_the_rate_and_honest_clients_their_answers() {
     assert!((104..=106).contains(&answers), "{answers} of {asked}");
 }
 
+/// Eight seconds of random names below one zone, and below none of ours, from all over one network: 24 and 4 queries every ten
+/// milliseconds. Four clients in four other networks ask five queries a second each, two of them for names that do not exist
+/// or are not served.
+#[test]
+fn honest_clients_do_not_feel_a_flood_of_random_names() {
+    const SLIP: u64 = 3;
+    let mut lab = lab(limited(10, 5, SLIP as u8));
+    let asked = [
+        ("www.example.com", 0, 2),
+        ("none.example.com", 3, 0),
+        ("vod.example.com", 0, 2),
+        ("www.example.net", 5, 0),
+    ];
+    let (before, mut rng) = (lab.counters(), fastrand::Rng::with_seed(3));
+    let (mut honest, mut flooders) = (0, Vec::new());
+    for turn in 0..800usize {
+        let mut frames = Vec::new();
+        for n in 0..28 {
+            let parent = if n < 24 { "example.com" } else { "example.net" };
+            let query = message(&format!("r{:x}.{parent}", rng.u64(..)), IN, A, None);
+            let source = [198, 51, 100, rng.u8(1..)];
+            frames.push(from(frames::query(false, 0, &query), source));
+        }
+        // Each at a turn of its own, one query after the other; their ids say what.
+        if turn % 5 == 0 {
+            let (client, which) = (turn / 5 % 4, turn / 20 % 4);
+            let mut query = message(asked[which].0, IN, A, Some(&[]));
+            query[..2].copy_from_slice(&[0xff, which as u8]);
+            let frame = from(frames::query(false, 0, &query), [203, client as u8, 113, 7]);
+            frames.insert(rng.usize(..frames.len()), frame);
+        }
+        for reply in lab.exchange(&frames).iter().map(|frame| reply(frame)) {
+            match reply.bytes[0] {
+                0xff => {
+                    let (_, rcode, answers) = asked[usize::from(reply.bytes[1])];
+                    assert_eq!((reply.rcode, reply.tc, reply.counts[1]), (rcode, false, answers));
+                    honest += 1;
+                }
+                _ => flooders.push((reply.rcode, reply.tc)),
+            }
+        }
+        lab.wait(SECOND / 100);
+    }
+    assert_eq!(honest, 160);
+    let count = |what| flooders.iter().filter(|came| **came == what).count() as u64;
+    let (missing, refused, slipped) = (count((3, false)), count((5, false)), count((0, true)));
+    assert_eq!(missing + refused + slipped, flooders.len() as u64);
+    // Each of the two accounts: the burst, ten a second, and of the rest one in three empty.
+    for passed in [missing, refused] {
+        assert!((84..=86).contains(&passed), "{missing} {refused}");
+    }
+    assert_eq!(slipped, (19_200 - missing) / SLIP + (3_200 - refused) / SLIP);
+    // Forty of each from the honest.
+    let mut want = vec![
+        (Received, 22_560),
+        (Transmitted, 160 + missing + refused + slipped),
+        (Replied, 160 + missing + refused + slipped),
+        (DropRateLimit, 22_400 - missing - refused - slipped),
+        (DnsAnswer, 80),
+        (DnsNxdomain, 40 + missing),
+        (DnsRefused, 40 + refused),
+        (DnsSlipped, slipped),
+    ];
+    want.sort_by_key(|(counter, _)| *counter as usize);
+    assert_eq!(changes(&before, &lab.counters()), want);
+}
+
 #[test]
 fn whole_malformed_and_foreign_errors_share_one_account() {
     let mut lab = lab(limited(10, 5, 2));
