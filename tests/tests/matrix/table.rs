@@ -626,6 +626,13 @@ fn edns() -> Vec<Item> {
                 q("www.example.org.", rtype::A).option(&option(3, b"")),
                 "REFUSED - 1/0/0/1; opt 1232 nsid=matrix ede=20",
             )
+            // Not a byte is left beside the answer, and one too few for it.
+            .row(sized(1221).option(&option(3, b"")), whole(1221, 1))
+            .rows(
+                &sized(1222).option(&option(3, b"")),
+                &format!("{tc_opt} nsid=matrix"),
+                whole(1222, 1),
+            )
             .row(www().option(&option(3, b"")), OK_OPT)
             .only(Setting::Bare),
         item(54, "Padding")

@@ -399,3 +399,98 @@ fn keepalive_is_answered_over_tcp_alone_and_never_taken_from_a_client() {
     assert_eq!(ask(&[0, 11, 0, 0], Transport::Udp), (served, vec![]));
     assert_eq!(ask(&[0, 11, 0, 2, 0, 50], Transport::Udp), (served, vec![]));
 }
+
+/// Asks for TXT of a name over UDP with 512 bytes of EDNS and NSID; TC, the answers, and the lengths of the reply and of its
+/// options by code.
+fn ask_nsid(snapshot: &Snapshot, qname: &[u8]) -> (bool, u16, usize, Vec<(u16, usize)>) {
+    let mut query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x01".to_vec();
+    query.extend(qname);
+    query.extend([0, 16, 0, 1, 0, 0, 41, 2, 0, 0, 0, 0, 0, 0, 4, 0, 3, 0, 0]);
+    let mut buffer = [0xa5; 1024];
+    buffer[..query.len()].copy_from_slice(&query);
+    let (mut engine, mut located) = (Engine::new(1), Located::default());
+    located.locate(snapshot, &buffer, query.len(), Client::V4([192, 0, 2, 1]));
+    engine.find(snapshot, &mut located);
+    let outcome = engine.answer(snapshot, &mut located, &mut buffer, Transport::Udp, &mut Silent);
+    let Outcome::Reply { len, truncated, .. } = outcome else {
+        panic!("{outcome:?}")
+    };
+    let message = Message::from_octets(&buffer[..len]).unwrap();
+    assert_eq!(message.header().tc(), truncated);
+    let opt = message.opt().unwrap();
+    let options = opt.opt().iter::<domain::base::opt::UnknownOptData<_>>();
+    let options = options.map(|option| option.map(|o| (o.code().to_int(), o.as_slice().len())));
+    let answers = message.header_counts().ancount();
+    (
+        truncated,
+        answers,
+        len,
+        options.collect::<Result<_, _>>().unwrap(),
+    )
+}
+
+#[test]
+fn nsid_takes_what_the_answer_leaves() {
+    const NAME: &[u8] = b"\x01x\0";
+    // Header, question, the record's 12 bytes before its RDATA, OPT's 11: what is left of 512 bytes for RDATA.
+    const ROOM: usize = 512 - 12 - (3 + 4) - 12 - 11;
+    for len in 440..=ROOM + 4 {
+        let mut blob = BlobBuilder::new(NAME);
+        let rdata = [
+            vec![255],
+            vec![b't'; 255],
+            vec![(len - 257) as u8],
+            vec![b't'; len - 257],
+        ]
+        .concat();
+        blob.record(Section::Answer, NAME, rtype::TXT, 9, &rdata).unwrap();
+        let mut answers = AnswersBuilder::default();
+        let at = answers.add(&blob).unwrap();
+        let mut snapshot = snapshot(&[(NAME, 0, vec![Entry::fixed(rtype::TXT, 0, at)])], answers, at);
+        snapshot.limits.nsid = b"edge".as_slice().into();
+        let whole = 512 - ROOM + len;
+        let want = match len {
+            // Its option is 8 bytes long.
+            _ if len <= ROOM - 8 => (false, 1, whole + 8, vec![(3, 4)]),
+            _ if len <= ROOM => (false, 1, whole, vec![]),
+            _ => (true, 0, 12 + 7 + 11 + 8, vec![(3, 4)]),
+        };
+        assert_eq!(ask_nsid(&snapshot, NAME), want, "{len}");
+    }
+}
+
+#[test]
+fn an_extended_error_takes_what_nsid_leaves() {
+    let mut snapshot = snapshot(&[(b"\0", Node::OUTSIDE, vec![])], AnswersBuilder::default(), NONE);
+    // Header, a question of 204 bytes, OPT; an error without text is 6 bytes long.
+    let name = [
+        &[63][..],
+        &[b'q'; 63],
+        &[63],
+        &[b'q'; 63],
+        &[63],
+        &[b'q'; 63],
+        &[6],
+        b"served",
+        b"\0",
+    ]
+    .concat();
+    let bare = 12 + name.len() + 4 + 11;
+    for (nsid, left) in [
+        (200, true),
+        (512 - bare - 10, true),
+        (512 - bare - 9, false),
+        (512 - bare - 4, false),
+    ] {
+        snapshot.limits.nsid = vec![b'n'; nsid].into();
+        let (mut options, mut len) = (vec![(3, nsid)], bare + 4 + nsid);
+        if left {
+            options.push((15, 2));
+            len += 6;
+        }
+        assert_eq!(ask_nsid(&snapshot, &name), (false, 0, len, options), "{nsid}");
+    }
+    // One byte more, and the error has the room.
+    snapshot.limits.nsid = vec![b'n'; 512 - bare - 3].into();
+    assert_eq!(ask_nsid(&snapshot, &name), (false, 0, bare + 6, vec![(15, 2)]));
+}

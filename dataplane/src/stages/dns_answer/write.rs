@@ -20,7 +20,7 @@ pub(super) struct Reply<'a, const N: usize> {
     pub(super) snapshot: &'a Snapshot,
     /// Where the next byte goes.
     pub(super) at: usize,
-    /// Records must end here, so that OPT still fits.
+    /// Records must end here, so that OPT still fits; NSID takes what they leave.
     pub(super) end: usize,
     pub(super) counts: Counts,
     pub(super) truncated: bool,
@@ -51,10 +51,11 @@ impl<'a, const N: usize> Reply<'a, N> {
             Transport::Tcp { keepalive } if has_opt && q.edns.has(Edns::KEEPALIVE) => keepalive,
             _ => 0,
         };
-        let mut opt = if has_opt { opt_len(snapshot, q) } else { 0 };
-        if keepalive > 0 {
-            opt += KEEPALIVE_LEN;
-        }
+        let opt = if has_opt {
+            opt_len(snapshot, q, keepalive)
+        } else {
+            0
+        };
         Self {
             buffer,
             q,
@@ -312,9 +313,11 @@ impl<'a, const N: usize> Reply<'a, N> {
             subnet = scope;
             rdlen = scope.map_or(0, |_| edns.subnet.wire_len());
         }
-        let nsid = edns.has(Edns::NSID) && !limits.nsid.is_empty();
+        // What tells servers apart takes nothing from the answer (RFC 5001 section 2.1: a server chooses to honour it).
+        let nsid_len = 4 + limits.nsid.len();
+        let nsid = edns.has(Edns::NSID) && !limits.nsid.is_empty() && self.fits(nsid_len);
         if nsid {
-            rdlen += 4 + limits.nsid.len();
+            rdlen += nsid_len;
         }
         if self.keepalive > 0 {
             rdlen += KEEPALIVE_LEN;
@@ -352,9 +355,8 @@ impl<'a, const N: usize> Reply<'a, N> {
     #[inline(never)]
     fn put_info(&mut self, opt: usize, info: Info) {
         let len = INFO_LEN + info.text.len();
-        // `end` leaves room for all of OPT but this.
         let rdlen = dns::be16(self.buffer, opt + 9) as usize;
-        if self.at + len > self.end + edns::OPT_LEN + rdlen {
+        if self.at + len > self.end + opt_len(self.snapshot, self.q, self.keepalive) {
             return;
         }
         let Some(to) = self.buffer.get_mut(self.at..self.at + len) else {
@@ -372,15 +374,15 @@ impl<'a, const N: usize> Reply<'a, N> {
 /// Length of an edns-tcp-keepalive option with its timeout, bytes.
 const KEEPALIVE_LEN: usize = 6;
 
-/// Length of the OPT record that the reply will carry at most, bytes.
+/// Length at most of the OPT record that the reply will carry in any case, bytes: without NSID and extended error.
 #[inline(always)]
-fn opt_len(snapshot: &Snapshot, q: &Located) -> usize {
+fn opt_len(snapshot: &Snapshot, q: &Located, keepalive: u16) -> usize {
     let mut len = edns::OPT_LEN;
+    if keepalive > 0 {
+        len += KEEPALIVE_LEN;
+    }
     if q.edns.has(Edns::SUBNET) {
         len += q.edns.subnet.wire_len();
-    }
-    if q.edns.has(Edns::NSID) && !snapshot.limits.nsid.is_empty() {
-        len += 4 + snapshot.limits.nsid.len();
     }
     if q.edns.has(Edns::COOKIE) && snapshot.limits.cookies.is_some() {
         len += cookies::OPTION_LEN;
