@@ -76,8 +76,8 @@ fn run(args: &Args) -> Result<bool> {
     let names: Vec<&str> = args.names.iter().map(String::as_str).collect();
     match names[..] {
         ["profile", kind] => return instructions::profile(kind).map(|()| true),
-        ["inner-instructions", kind, turns] => {
-            return instructions::inner(kind, turns.parse()?).map(|()| true);
+        ["inner-instructions", kind, turns, seed] => {
+            return instructions::inner(kind, turns.parse()?, seed.parse()?).map(|()| true);
         }
         _ => {}
     }

@@ -1,6 +1,7 @@
 //! The queries that the benches send: whole Ethernet frames, all different, by kind.
 
 use crate::world::{self, SERVICE, Size};
+use control::config::model::RateLimit;
 use dataplane::wire::checksum::{Sum, pseudo_v4};
 use dataplane::wire::cookie::Address;
 
@@ -29,11 +30,19 @@ pub(crate) enum Kind {
     NxDomain127,
     /// A TXT record of 1,005 bytes, with EDNS.
     BigTxt,
+    /// As [`Kind::StaticA`] where responses are rate limited; nobody reaches the limit.
+    LimitedStaticA,
+    /// As [`Kind::GslbA`], likewise.
+    LimitedGslbA,
+    /// As [`Kind::NxDomain4`], likewise.
+    LimitedNxDomain4,
+    /// As [`Kind::NxDomain4`], from one network and far over its limit: every second query gets an empty reply.
+    Flood,
 }
 
 impl Kind {
     /// All, in the order of the table.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::StaticA,
         Self::GslbA,
         Self::GslbEdns,
@@ -45,6 +54,10 @@ impl Kind {
         Self::GslbIsp,
         Self::GslbWeighted,
         Self::BigTxt,
+        Self::LimitedStaticA,
+        Self::LimitedGslbA,
+        Self::LimitedNxDomain4,
+        Self::Flood,
     ];
 
     /// Its name on the command line.
@@ -61,6 +74,10 @@ impl Kind {
             Self::NxDomain4 => "nxdomain-4",
             Self::NxDomain127 => "nxdomain-127",
             Self::BigTxt => "big-txt",
+            Self::LimitedStaticA => "limited-static-a",
+            Self::LimitedGslbA => "limited-gslb-a",
+            Self::LimitedNxDomain4 => "limited-nxdomain-4",
+            Self::Flood => "flood",
         }
     }
 
@@ -78,16 +95,39 @@ impl Kind {
             Self::NxDomain4 => "NXDOMAIN, 4 labels",
             Self::NxDomain127 => "NXDOMAIN, 127 labels",
             Self::BigTxt => "TXT of 1,005 bytes + EDNS",
+            Self::LimitedStaticA => "static A, rate limits on",
+            Self::LimitedGslbA => "GSLB A, 2 of 27 in turn, rate limits on",
+            Self::LimitedNxDomain4 => "NXDOMAIN, 4 labels, rate limits on",
+            Self::Flood => "random names over the limit, slip 2",
         }
     }
 
     /// RCODE and answer count that every reply must have.
     pub(crate) const fn expected(self) -> (u8, u16) {
         match self {
-            Self::StaticA | Self::BigTxt => (0, 1),
-            Self::NxDomain4 | Self::NxDomain127 => (3, 0),
+            Self::StaticA | Self::LimitedStaticA | Self::BigTxt => (0, 1),
+            Self::NxDomain4 | Self::NxDomain127 | Self::LimitedNxDomain4 => (3, 0),
+            Self::Flood => (0, 0),
             _ => (0, 2),
         }
+    }
+
+    /// The rate limits that it is asked under.
+    pub(crate) fn rate_limit(self) -> Option<RateLimit> {
+        let (per_second, prefix_v4) = match self {
+            Self::LimitedStaticA | Self::LimitedGslbA | Self::LimitedNxDomain4 => (1_000_000, 24),
+            // All clients are in 11.0.0.0/8.
+            Self::Flood => (1, 8),
+            _ => return None,
+        };
+        Some(RateLimit {
+            per_second,
+            burst: per_second,
+            slip: 2,
+            prefix_v4,
+            prefix_v6: 56,
+            allow: Vec::new(),
+        })
     }
 
     /// `count` frames of this kind for a port with this MAC address; every one asks something else or comes from
@@ -100,9 +140,9 @@ impl Kind {
     pub(crate) fn frame(self, i: usize, mac: [u8; 6], size: Size) -> Vec<u8> {
         let name = match self {
             // A prime step: neighbours in the burst are not neighbours in the zone.
-            Self::StaticA => world::name(i * 15_485_863 % size.names),
+            Self::StaticA | Self::LimitedStaticA => world::name(i * 15_485_863 % size.names),
             Self::GslbWeighted => "weighted.example.com".into(),
-            Self::NxDomain4 => format!("q{i}.none.example.com"),
+            Self::NxDomain4 | Self::LimitedNxDomain4 | Self::Flood => format!("q{i}.none.example.com"),
             Self::NxDomain127 => long_name(i),
             Self::BigTxt => "big.example.com".into(),
             _ => "vod.example.com".into(),

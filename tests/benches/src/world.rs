@@ -5,7 +5,7 @@
 
 use crate::queries::Kind;
 use anyhow::{Context, Result, bail};
-use control::config::{self, model::Config};
+use control::config::{self, model::Config, model::RateLimit};
 use control::health::Standing;
 use control::policy::{Compiled, Compiler};
 use dataplane::arch::{TickRate, Ticks};
@@ -183,6 +183,12 @@ impl World {
             config: Arc::new(with_secrets(config)),
             compiler: Compiler::default(),
         })
+    }
+
+    /// The same under rate limits.
+    pub(crate) fn limited(mut self, rate_limit: Option<RateLimit>) -> Self {
+        Arc::make_mut(&mut self.config).dns.rate_limit = rate_limit;
+        self
     }
 
     /// Compiles it, for one port with this MAC address.
