@@ -16,9 +16,8 @@ const LONG: Duration = Duration::from_secs(20);
 /// RR types (RFC 1035).
 const A: u16 = 1;
 const TXT: u16 = 16;
-/// TCP flags (RFC 9293).
+/// TCP flag (RFC 9293).
 const SYN: u8 = 2;
-const ACK: u8 = 16;
 
 /// A world whose configuration and zone got something appended.
 fn world(workers: usize, config: &str, zone: &str) -> World {
@@ -206,50 +205,6 @@ fn a_client_behind_a_router_is_answered() {
             );
         }
         near.ask(&query(7, "www.example.com", A)).unwrap();
-    }
-    stop(world);
-}
-
-/// Clients in VLANs, by frames alone: handshake, query, reply, and the same tags on all that comes back.
-#[test]
-fn tagged_clients_are_answered_with_their_tags() {
-    let world = World::running(Kind::AfPacket, 1).unwrap();
-    let wire = RawSocket::open(&world.isps[0].host, "eth0").unwrap();
-    let base = ByHand {
-        port: world.host.mac("kt0").unwrap(),
-        mac: world.isps[0].host.mac("eth0").unwrap(),
-        tags: vec![],
-        client: (Ipv4Addr::new(192, 0, 2, 77), 40000),
-        service: world.isps[0].service.0,
-    };
-    // None; VID 5 with PCP 5; two tags of 8100 (af_packet rewrites an outer 88a8).
-    for (n, tags) in [&[][..], &[0x81, 0, 0xa0, 5], &[0x81, 0, 0, 200, 0x81, 0, 7, 0xd1]]
-        .into_iter()
-        .enumerate()
-    {
-        let n = u8::try_from(n).unwrap();
-        let client = ByHand {
-            tags: tags.to_vec(),
-            client: (Ipv4Addr::new(192, 0, 2, 77 + n), 40000),
-            ..base.clone()
-        };
-        let next = |wanted: &dyn Fn(&windrose_tests::stream::Segment) -> bool| {
-            let frame = wire
-                .receive(LONG, |frame| client.read(frame).is_some_and(|s| wanted(&s)))
-                .unwrap();
-            client.read(&frame).unwrap()
-        };
-        wire.send(&client.frame(1000, 0, SYN, &[])).unwrap();
-        let accepted = next(&|s| s.flags == SYN | ACK);
-        let theirs = accepted.sequence.wrapping_add(1);
-        let asked = framed(&query(0x5744, "www.example.com", A));
-        wire.send(&client.frame(1001, theirs, ACK, &asked)).unwrap();
-        let reply = next(&|s| !s.data.is_empty());
-        assert_eq!(reply.data[2..4], [0x57, 0x44], "{tags:x?}");
-        assert!(reply.data.windows(4).any(|at| at == [192, 0, 2, 80]), "{tags:x?}");
-        // RST, so that nothing is repeated.
-        wire.send(&client.frame(1001 + u32::try_from(asked.len()).unwrap(), 0, 4, &[]))
-            .unwrap();
     }
     stop(world);
 }

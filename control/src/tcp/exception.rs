@@ -133,7 +133,9 @@ fn forward_one(
         port: copied.port,
         link: inbound.link,
     };
-    neighbours.borrow_mut().heard(inbound.flow, way, now);
+    if let Some(flow) = inbound.flow {
+        neighbours.borrow_mut().heard(flow, way, now);
+    }
     match tun.get_ref().write(inbound.packet) {
         Ok(len) if len == inbound.packet.len() => Punted::Forwarded,
         Ok(_) => Punted::NotTaken,

@@ -3,7 +3,7 @@
 
 use dataplane::wire::ipv6_ext::{self, Walk};
 use dataplane::wire::{eth, ipv4, ipv6, tcp, vlan};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// VLAN tags of a frame at most: as many as are answered over UDP.
 const TAGS_MAX: usize = dataplane::stages::classify::TAGS_MAX;
@@ -33,19 +33,37 @@ pub struct Link {
 pub struct Inbound<'a> {
     /// What stood before the packet.
     pub link: Link,
-    /// Who sent it, and to which service address.
-    pub flow: Flow,
+    /// The connection that it is of; `None` for an ICMP error.
+    pub flow: Option<Flow>,
     /// The IP packet, without padding.
     pub packet: &'a [u8],
 }
 
-/// A client's address and the service address that it talks to.
+/// A connection, by address and port of the client and the service address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
     /// The client.
-    pub client: IpAddr,
+    pub client: SocketAddr,
     /// The service address.
-    pub service: IpAddr,
+    pub service: SocketAddr,
+}
+
+impl Flow {
+    /// Of a segment from the client, to the service address.
+    fn of(client: IpAddr, service: IpAddr, tcp: &tcp::Header) -> Self {
+        Self {
+            client: (client, tcp.src_port).into(),
+            service: (service, tcp.dst_port).into(),
+        }
+    }
+
+    /// The same seen from the other end.
+    fn turned(self) -> Self {
+        Self {
+            client: self.service,
+            service: self.client,
+        }
+    }
 }
 
 /// Why a punted frame does not reach the kernel.
@@ -90,25 +108,21 @@ pub fn read(frame: &[u8]) -> Result<Inbound<'_>, Refused> {
     Ok(Inbound { link, flow, packet })
 }
 
-fn read_v4(bytes: &[u8]) -> Result<(Flow, &[u8]), Refused> {
+fn read_v4(bytes: &[u8]) -> Result<(Option<Flow>, &[u8]), Refused> {
     let header = ipv4::Header::read(bytes.first_chunk().ok_or(Refused::Malformed)?);
     let packet = bytes
         .get(..usize::from(header.total_len))
         .ok_or(Refused::Malformed)?;
     let payload = packet.get(header.header_len()..).ok_or(Refused::Malformed)?;
-    let passes = match (header.protocol, payload.first()) {
-        (ipv4::PROTOCOL_TCP, _) => payload.len() >= tcp::HEADER_LEN,
-        (ipv4::PROTOCOL_ICMP, Some(kind)) => ICMP_ERRORS.contains(kind),
-        _ => false,
+    let flow = match (header.protocol, payload.first()) {
+        (ipv4::PROTOCOL_TCP, _) => Some(segment(header.src.into(), header.dst.into(), payload)?),
+        (ipv4::PROTOCOL_ICMP, Some(kind)) if ICMP_ERRORS.contains(kind) => None,
+        _ => return Err(Refused::NotTcp),
     };
-    let flow = Flow {
-        client: header.src.into(),
-        service: header.dst.into(),
-    };
-    passes.then_some((flow, packet)).ok_or(Refused::NotTcp)
+    Ok((flow, packet))
 }
 
-fn read_v6(bytes: &[u8]) -> Result<(Flow, &[u8]), Refused> {
+fn read_v6(bytes: &[u8]) -> Result<(Option<Flow>, &[u8]), Refused> {
     let header = ipv6::Header::read(bytes.first_chunk().ok_or(Refused::Malformed)?);
     let packet = bytes
         .get(..ipv6::HEADER_LEN + usize::from(header.payload_len))
@@ -118,46 +132,43 @@ fn read_v6(bytes: &[u8]) -> Result<(Flow, &[u8]), Refused> {
         return Err(Refused::NotTcp);
     };
     let upper = payload.get(offset..).unwrap_or_default();
-    let passes = match (next_header, upper.first()) {
-        (ipv4::PROTOCOL_TCP, _) => upper.len() >= tcp::HEADER_LEN,
-        (ipv6::NEXT_ICMPV6, Some(kind)) => ICMPV6_ERRORS.contains(kind),
-        _ => false,
+    let flow = match (next_header, upper.first()) {
+        (ipv4::PROTOCOL_TCP, _) => Some(segment(header.src.into(), header.dst.into(), upper)?),
+        (ipv6::NEXT_ICMPV6, Some(kind)) if ICMPV6_ERRORS.contains(kind) => None,
+        _ => return Err(Refused::NotTcp),
     };
-    let flow = Flow {
-        client: header.src.into(),
-        service: header.dst.into(),
-    };
-    passes.then_some((flow, packet)).ok_or(Refused::NotTcp)
+    Ok((flow, packet))
+}
+
+/// The flow of a segment that a client sent.
+fn segment(client: IpAddr, service: IpAddr, segment: &[u8]) -> Result<Flow, Refused> {
+    let header = segment.first_chunk().ok_or(Refused::NotTcp)?;
+    Ok(Flow::of(client, service, &tcp::Header::read(header)))
 }
 
 /// Whom a packet that the kernel sends is for, and whether it shows that the kernel knows the connection: a
 /// segment with ACK alone is sent only to who has proved its address. `None`: not TCP, and not sent.
 pub fn read_outbound(packet: &[u8]) -> Option<(Flow, bool)> {
-    let (flow, segment) = match packet.first()? >> 4 {
+    let (source, destination, protocol, segment): (IpAddr, IpAddr, _, _) = match packet.first()? >> 4 {
         4 => {
             let header = ipv4::Header::read(packet.first_chunk()?);
             let segment = packet.get(header.header_len()..)?;
-            let flow = Flow {
-                client: header.dst.into(),
-                service: header.src.into(),
-            };
-            (header.protocol == ipv4::PROTOCOL_TCP).then_some((flow, segment))?
+            (header.src.into(), header.dst.into(), header.protocol, segment)
         }
         6 => {
             // The kernel puts no extension headers before TCP unless a socket asks for them.
             let header = ipv6::Header::read(packet.first_chunk()?);
             let segment = packet.get(ipv6::HEADER_LEN..)?;
-            let flow = Flow {
-                client: header.dst.into(),
-                service: header.src.into(),
-            };
-            (header.next_header == ipv4::PROTOCOL_TCP).then_some((flow, segment))?
+            (header.src.into(), header.dst.into(), header.next_header, segment)
         }
         _ => return None,
     };
-    let flags = tcp::Header::read(segment.first_chunk()?).flags;
-    let proved = flags & (tcp::FLAG_SYN | tcp::FLAG_RST | tcp::FLAG_ACK) == tcp::FLAG_ACK;
-    Some((flow, proved))
+    if protocol != ipv4::PROTOCOL_TCP {
+        return None;
+    }
+    let tcp = tcp::Header::read(segment.first_chunk()?);
+    let proved = tcp.flags & (tcp::FLAG_SYN | tcp::FLAG_RST | tcp::FLAG_ACK) == tcp::FLAG_ACK;
+    Some((Flow::of(source, destination, &tcp).turned(), proved))
 }
 
 impl Link {
@@ -218,8 +229,9 @@ pub(super) mod tests {
             let padded = [&frame[..], &[0; 6]].concat();
             let inbound = read(&padded).unwrap();
             assert_eq!(inbound.packet, &frame[ether_len..]);
-            assert_eq!(inbound.flow.client, IpAddr::from([198, 51, 100, 7]));
-            assert_eq!(inbound.flow.service, IpAddr::from([192, 0, 2, 53]));
+            let flow = inbound.flow.unwrap();
+            assert_eq!(flow.client, ([198, 51, 100, 7], 40000).into());
+            assert_eq!(flow.service, ([192, 0, 2, 53], 53).into());
             let back = inbound.link.frame(inbound.packet);
             assert_eq!((&back[..6], &back[6..12]), (&PEER[..], &OURS[..]));
             assert_eq!(back[12..], frame[12..]);
@@ -234,14 +246,14 @@ pub(super) mod tests {
                 .ipv6(client, service, 64)
                 .tcp(40000, 53, 1, 1000),
         );
-        assert_eq!(read(&plain).unwrap().flow.client, IpAddr::from(client));
+        assert_eq!(read(&plain).unwrap().flow.unwrap().client, (client, 40000).into());
         // Destination options (60): next header TCP, 8 bytes, PadN of 4.
         let mut with_options = plain.clone();
         with_options.splice(54..54, [6, 0, 1, 4, 0, 0, 0, 0]);
         with_options[20] = 60;
         with_options[19] += 8;
         let inbound = read(&with_options).unwrap();
-        assert_eq!(inbound.flow.service, IpAddr::from(service));
+        assert_eq!(inbound.flow.unwrap().service, (service, 53).into());
         assert_eq!(inbound.link.frame(inbound.packet), {
             let mut back = with_options.clone();
             back[..6].copy_from_slice(&PEER);
@@ -269,7 +281,8 @@ pub(super) mod tests {
                 .icmpv4_raw(kind, 4, [0; 4])
                 .write(&mut icmp, &[0; 28])
                 .unwrap();
-            assert_eq!(read(&icmp).is_ok(), passes, "ICMP type {kind}");
+            let read = read(&icmp).map(|inbound| inbound.flow);
+            assert_eq!(read == Ok(None), passes, "ICMP type {kind}");
         }
         let eth = || PacketBuilder::ethernet2(PEER, OURS).ipv6([0xfd; 16], [0xfc; 16], 64);
         for (kind, passes) in [(1, true), (2, true), (4, true), (129, false), (137, false)] {
@@ -278,7 +291,8 @@ pub(super) mod tests {
                 .icmpv6_raw(kind, 0, [0; 4])
                 .write(&mut icmp, &[0; 48])
                 .unwrap();
-            assert_eq!(read(&icmp).is_ok(), passes, "ICMPv6 type {kind}");
+            let read = read(&icmp).map(|inbound| inbound.flow);
+            assert_eq!(read == Ok(None), passes, "ICMPv6 type {kind}");
         }
     }
 
@@ -312,7 +326,8 @@ pub(super) mod tests {
             let mut packet = Vec::new();
             flags(builder).write(&mut packet, &[]).unwrap();
             let (flow, got) = read_outbound(&packet).unwrap();
-            assert_eq!((flow.client, got), (IpAddr::from([0xfd; 16]), proved));
+            assert_eq!((flow.client, got), (([0xfd; 16], 40000).into(), proved));
+            assert_eq!(flow.service, ([0xfc; 16], 53).into());
         }
         let mut udp = Vec::new();
         PacketBuilder::ipv4([192, 0, 2, 53], [198, 51, 100, 7], 64)

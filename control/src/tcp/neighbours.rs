@@ -1,5 +1,5 @@
-//! Where each client was last heard: the port, the worker and the frame's own addresses, so that a packet that
-//! the kernel sends finds its way. Owned by the TCP thread; filled from punted frames alone.
+//! Where each client was last heard, connection by connection: the port, the worker and the frame's own addresses, so that
+//! a packet that the kernel sends finds its way. Owned by the TCP thread; filled from punted frames alone.
 //!
 //! The TUN interface knows no MAC addresses and asks nobody for any: whatever way a client's packets came, be
 //! it on-link or through a router, replies go back that way. A fixed number of places; a flood of
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Places in a set: where one flow may lie.
 const WAYS: usize = 8;
-/// Sets. 32,768 places in all, about 3 MB.
+/// Sets. 32,768 places in all, about 4 MB.
 const SETS: usize = 4096;
 /// A way that no packet came by for so long is forgotten: longer than any connection may be silent.
 const AGE_MAX: Duration = Duration::from_secs(900);
@@ -103,12 +103,11 @@ mod tests {
     use super::super::frame::tests::{OURS, PEER};
     use super::*;
     use etherparse::PacketBuilder;
-    use std::net::IpAddr;
 
     fn flow(client: u32) -> Flow {
         Flow {
-            client: IpAddr::from(client.to_be_bytes()),
-            service: IpAddr::from([192, 0, 2, 53]),
+            client: (client.to_be_bytes(), 40_000).into(),
+            service: ([192, 0, 2, 53], 53).into(),
         }
     }
 
@@ -131,11 +130,13 @@ mod tests {
         let (mut memory, start) = (Neighbours::default(), Instant::now());
         assert_eq!(memory.way(flow(1), true, start), None);
         memory.heard(flow(1), way(0, 7), start);
-        let other_address = Flow {
-            service: IpAddr::from([192, 0, 2, 54]),
-            ..flow(1)
-        };
+        let mut other_address = flow(1);
+        other_address.service.set_ip([192, 0, 2, 54].into());
         assert_eq!(memory.way(other_address, false, start), None);
+        // The same address behind another port or VLAN.
+        let mut other_port = flow(1);
+        other_port.client.set_port(40_001);
+        memory.heard(other_port, way(2, 9), start);
         memory.heard(flow(1), way(1, 8), start);
         assert_eq!(memory.way(flow(1), false, start), Some(way(1, 8)));
         let late = start + AGE_MAX;
@@ -144,6 +145,7 @@ mod tests {
             Some(way(1, 8))
         );
         assert_eq!(memory.way(flow(1), false, late), None);
+        assert_eq!(memory.way(other_port, false, start), Some(way(2, 9)));
     }
 
     #[test]

@@ -38,11 +38,8 @@ fn runner() -> Runner {
             (again.link.ours, again.link.peer),
             (inbound.link.peer, inbound.link.ours)
         );
-        if let Some((flow, _)) = frame::read_outbound(packet) {
-            assert_eq!(
-                (flow.client, flow.service),
-                (inbound.flow.service, inbound.flow.client)
-            );
+        if let (Some((sent, _)), Some(heard)) = (frame::read_outbound(packet), inbound.flow) {
+            assert_eq!((sent.client, sent.service), (heard.service, heard.client));
         }
     })
 }
