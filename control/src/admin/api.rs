@@ -445,8 +445,11 @@ pub struct Explanation {
     pub class: String,
     /// The client's ISP, if one is known.
     pub isp: Option<String>,
-    /// Apex of the zone that holds the name; `None`: not served here.
+    /// Apex of the zone that holds the name, or the last that it leads to; `None`: not served here.
     pub zone: Option<String>,
+    /// How the answer was come to when it does not stand at the name itself: wildcard, DNAME, cut, or nothing there.
+    #[serde(default)]
+    pub path: Vec<String>,
     /// The service, when the name is one.
     pub service: Option<String>,
     /// Its policy: the chain and what shapes it, in one line.
@@ -462,8 +465,20 @@ pub struct Explanation {
     pub draw: Option<String>,
     /// The answer's records or addresses, in order.
     pub answer: Vec<String>,
+    /// Records of the authority section: of a referral or a negative answer.
+    #[serde(default)]
+    pub authority: Vec<String>,
     /// RCODE mnemonic.
     pub rcode: String,
+    /// What it counts as, by counter name: `answer`, `nodata`, `referral` and so on.
+    #[serde(default)]
+    pub outcome: String,
+    /// It has no room over UDP, even for who takes 1,232 bytes: TC is set, and nothing is in it.
+    #[serde(default)]
+    pub truncated: bool,
+    /// Extended error (RFC 8914), as text.
+    #[serde(default)]
+    pub extended_error: Option<String>,
     /// TTL of the answer, seconds.
     pub ttl: Option<u32>,
     /// ECS scope prefix length of the answer; `None` when the query had no ECS.

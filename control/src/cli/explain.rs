@@ -89,11 +89,16 @@ fn render(e: &Explanation) -> String {
         ClientSource::Ecs => "client subnet of the query",
     };
     line("client", &format!("{} ({source})", e.client));
-    line(
-        "class",
-        &format!("{}, ISP {}", e.class, e.isp.as_deref().unwrap_or("unknown")),
-    );
+    // Without a service nobody looked for a class.
+    let class = match (&e.isp, &e.service) {
+        (None, None) => e.class.clone(),
+        (isp, _) => format!("{}, ISP {}", e.class, isp.as_deref().unwrap_or("unknown")),
+    };
+    line("class", &class);
     line("zone", e.zone.as_deref().unwrap_or("none of ours"));
+    for (i, step) in e.path.iter().enumerate() {
+        line(if i == 0 { "name" } else { "" }, step);
+    }
     if let Some(service) = &e.service {
         line("service", service);
     }
@@ -138,6 +143,12 @@ fn render(e: &Explanation) -> String {
         line("draw", draw);
     }
     let mut answer = e.rcode.clone();
+    if matches!(e.outcome.as_str(), "nodata" | "referral") {
+        let _ = write!(answer, " ({})", e.outcome);
+    }
+    if e.truncated {
+        answer.push_str(", truncated: whole over TCP");
+    }
     if let Some(ttl) = e.ttl {
         let _ = write!(answer, ", TTL {ttl}");
     }
@@ -147,6 +158,12 @@ fn render(e: &Explanation) -> String {
     line("answer", &format!("{answer}, generation {}", e.generation));
     for record in &e.answer {
         line("", record);
+    }
+    for (i, record) in e.authority.iter().enumerate() {
+        line(if i == 0 { "authority" } else { "" }, record);
+    }
+    if let Some(error) = &e.extended_error {
+        line("error", error);
     }
     out
 }
@@ -198,6 +215,44 @@ answer    NOERROR, TTL 30, scope /24, generation 7
         );
         assert_eq!(site(None, None, true, "not measured"), "not measured");
         assert_eq!(site(Some("in KT"), None, false, ""), "in KT; dropped");
+    }
+
+    #[test]
+    fn what_has_no_service_shows_how_the_name_was_found_and_what_is_missing() {
+        let explanation = Explanation {
+            isp: None,
+            class: "not looked up: the answer is the same for all".into(),
+            service: None,
+            policy: None,
+            steps: vec![],
+            tiers: vec![],
+            draw: None,
+            path: vec!["delegated at child.example.com".into()],
+            answer: vec![],
+            authority: vec!["child.example.com. 300 NS ns.child.example.com.".into()],
+            outcome: "referral".into(),
+            ttl: Some(300),
+            scope: None,
+            extended_error: Some("Other (no member is up)".into()),
+            ..sample_explanation()
+        };
+        let expected = "\
+question  vod.example.com. A
+client    203.0.113.0/24 (client subnet of the query)
+class     not looked up: the answer is the same for all
+zone      example.com.
+name      delegated at child.example.com
+answer    NOERROR (referral), TTL 300, generation 7
+authority child.example.com. 300 NS ns.child.example.com.
+error     Other (no member is up)
+";
+        assert_eq!(render(&explanation), expected);
+        let truncated = Explanation {
+            truncated: true,
+            outcome: "answer".into(),
+            ..explanation
+        };
+        assert!(render(&truncated).contains("answer    NOERROR, truncated: whole over TCP, TTL"));
     }
 
     #[test]

@@ -3,6 +3,9 @@
 //! The round-robin position and the random draw are each worker's own, so which of the candidates comes
 //! first may differ; candidates, tiers, scope and TTL do not.
 
+mod path;
+mod reply;
+
 use crate::admin::api::{ClientSource, ExplainRequest, Explanation, Explore, SiteStep, Step};
 use crate::config::model::{AllDown, Metric, Service, Spread};
 use crate::policy::chain::tell::{Finding, Told};
@@ -13,10 +16,8 @@ use dataplane::link::{WordTarget, WordValue};
 use dataplane::stages::dns_answer::{Client, Engine, Event, Located, Outcome, Transport};
 use dataplane::tables::plans::{Cell, Policy};
 use dataplane::tables::{NONE, Snapshot, Words};
-use dataplane::wire::dns;
 use domain::base::iana::Rtype;
-use domain::base::{Message, MessageBuilder, Name, ToName};
-use domain::rdata::AllRecordData;
+use domain::base::{MessageBuilder, Name};
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -59,10 +60,16 @@ pub(super) fn explain(
     located.locate(snapshot, &buffer, query.len(), client);
     engine.find(snapshot, &mut located);
     let outcome = engine.answer(snapshot, &mut located, &mut buffer, Transport::Udp, &mut events);
-    let Outcome::Reply { len, .. } = outcome else {
+    let Outcome::Reply {
+        len,
+        counter,
+        truncated,
+        ..
+    } = outcome
+    else {
         return Err("the query gets no reply".into());
     };
-    Ok(Story {
+    let mut told = Story {
         words: &engine.chooser.words,
         snapshot,
         index,
@@ -72,7 +79,9 @@ pub(super) fn explain(
         rtype,
         note,
     }
-    .tell(&name, &buffer[..len]))
+    .tell(&name, reply::read(&buffer[..len]));
+    (told.outcome, told.truncated) = (counter.name().into(), truncated);
+    Ok(told)
 }
 
 /// The query as a resolver sends it.
@@ -109,8 +118,7 @@ struct Story<'a> {
 }
 
 impl Story<'_> {
-    fn tell(&self, name: &Name<Vec<u8>>, reply: &[u8]) -> Explanation {
-        let (rcode, answer, ttl) = read(reply);
+    fn tell(&self, name: &Name<Vec<u8>>, reply: reply::Read) -> Explanation {
         let chosen = self.events.iter().find_map(|e| match e {
             Event::Client {
                 service,
@@ -145,15 +153,20 @@ impl Story<'_> {
             },
             isp: isp_name,
             zone: self.zone(),
+            path: path::path(&self.snapshot.names, self.events),
             service: None,
             policy: None,
             steps: Vec::new(),
             tiers: Vec::new(),
             explore: None,
             draw: None,
-            answer,
-            rcode,
-            ttl,
+            answer: reply.answer,
+            authority: reply.authority,
+            rcode: reply.rcode,
+            outcome: String::new(),
+            truncated: false,
+            extended_error: reply.extended_error,
+            ttl: reply.ttl,
             scope: self.request.ecs.map(|_| self.scope()),
             generation: self.snapshot.generation,
         };
@@ -249,6 +262,12 @@ impl Story<'_> {
             tiers.iter().map(tier).collect()
         };
         let [tiers, explored] = self.plans(policy, class);
+        // A name is drawn in silence: its site tells the tier.
+        let tier_of = |site: usize| {
+            let holds = |tier: &Vec<u8>| tier.iter().any(|i| key.sites[usize::from(*i)].site == site);
+            tiers.iter().position(holds)
+        };
+        out.draw = Some(self.draw_text(service, service_config.spread, tier_of));
         out.tiers = shown(tiers);
         if let Some(share) = key.chain.explores().filter(|_| !explored.is_empty()) {
             out.explore = Some(Explore {
@@ -256,7 +275,6 @@ impl Story<'_> {
                 tiers: shown(explored),
             });
         }
-        out.draw = Some(self.draw_text(service_config.spread));
     }
 
     /// Which members are up at each site of the policy, in the family asked for: bits in file order.
@@ -358,42 +376,41 @@ impl Story<'_> {
         format!("{} ({})", config.sites[site_index].name, members.join(", "))
     }
 
-    fn draw_text(&self, spread: Spread) -> String {
-        let members = if self.rtype == Rtype::AAAA {
-            &self.index.members_v6
-        } else {
-            &self.index.members_v4
+    fn draw_text(&self, service: u32, spread: Spread, tier_of: impl Fn(usize) -> Option<usize>) -> String {
+        let members = match self.rtype {
+            Rtype::AAAA => &self.index.members_v6,
+            _ => &self.index.members_v4,
         };
-        let drawn: Vec<String> = self
-            .events
-            .iter()
-            .filter_map(|e| match e {
+        let mut tier = None;
+        let mut drawn: Vec<String> = Vec::new();
+        for event in self.events {
+            let member = match event {
+                Event::Candidates { tier: at, .. } => {
+                    tier = Some(usize::from(*at));
+                    None
+                }
                 Event::Drawn { member } if *member != NONE => members.get(*member as usize),
-                Event::DrawnName { member } => self.index.members_v4.get(*member as usize),
+                Event::DrawnName { member } => {
+                    let member = self.index.members_v4.get(*member as usize);
+                    tier = member.and_then(|(_, site)| tier_of(*site));
+                    member
+                }
                 _ => None,
-            })
-            .map(|(address, site)| format!("{address} at {}", self.index.config.sites[*site].name))
-            .collect();
-        let tier = self.events.iter().rev().find_map(|e| match e {
-            Event::Candidates { tier, .. } => Some(tier + 1),
-            _ => None,
-        });
-        let rule = if self.events.contains(&Event::AllDown) {
-            "all down, by that rule: "
-        } else {
-            ""
-        };
-        match (drawn.is_empty(), tier) {
-            (true, _) => format!("{rule}no member drawn"),
-            (false, tier) => {
-                format!(
-                    "{rule}{} from tier {}: {}",
-                    spread_text(spread),
-                    tier.unwrap_or(1),
-                    drawn.join(", ")
-                )
+            };
+            if let Some((address, site)) = member {
+                drawn.push(format!("{address} at {}", self.index.config.sites[*site].name));
             }
         }
+        let all_down = self.events.contains(&Event::AllDown);
+        let rule = if all_down { "all down, by that rule: " } else { "" };
+        if !drawn.is_empty() {
+            let (tier, drawn) = (tier.unwrap_or(0) + 1, drawn.join(", "));
+            return format!("{rule}{} from tier {tier}: {drawn}", spread_text(spread));
+        }
+        if !all_down && self.which(service) == Which::Decides {
+            return "an address was drawn, so the answer is no name; no member has this type".into();
+        }
+        format!("{rule}no member drawn")
     }
 }
 
@@ -415,29 +432,4 @@ fn all_down_text(rule: &AllDown) -> String {
             format!("fixed {}", list.join(", "))
         }
     }
-}
-
-/// RCODE, records of the answer section as text, and the lowest TTL among them.
-fn read(reply: &[u8]) -> (String, Vec<String>, Option<u32>) {
-    let unreadable = || ("unreadable".to_string(), Vec::new(), None);
-    let Ok(message) = Message::from_octets(reply) else {
-        return unreadable();
-    };
-    let rcode = message.opt_rcode().to_string();
-    let Ok(answer) = message.answer() else {
-        return unreadable();
-    };
-    let records: Vec<_> = answer.limit_to::<AllRecordData<_, _>>().flatten().collect();
-    let ttl = records.iter().map(|r| r.ttl().as_secs()).min();
-    let text = records.iter().map(|r| {
-        format!(
-            "{}. {} {} {}",
-            r.owner().to_name::<Vec<u8>>(),
-            r.ttl().as_secs(),
-            r.rtype(),
-            r.data()
-        )
-    });
-    debug_assert!(reply.len() >= dns::HEADER_LEN);
-    (rcode, text.collect(), ttl)
 }

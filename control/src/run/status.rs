@@ -187,7 +187,10 @@ impl Live {
                     .map(|m| member(s, m))
                     .chain(s.cnames.iter().map(|m| {
                         let site = config.sites[m.site].name.clone();
-                        MemberStatus::new(format!("{}.", m.name), site, m.weight, None)
+                        MemberStatus {
+                            reason: "a name: counts as up".into(),
+                            ..MemberStatus::new(format!("{}.", m.name), site, m.weight, None)
+                        }
                     }))
                     .collect(),
             })
