@@ -482,7 +482,7 @@ fn an_extended_error_takes_what_nsid_leaves() {
         (512 - bare - 9, false),
         (512 - bare - 4, false),
     ] {
-        snapshot.limits.nsid = vec![b'n'; nsid].into();
+        snapshot.limits.nsid = vec![b'n'; nsid];
         let (mut options, mut len) = (vec![(3, nsid)], bare + 4 + nsid);
         if left {
             options.push((15, 2));
@@ -491,6 +491,6 @@ fn an_extended_error_takes_what_nsid_leaves() {
         assert_eq!(ask_nsid(&snapshot, &name), (false, 0, len, options), "{nsid}");
     }
     // One byte more, and the error has the room.
-    snapshot.limits.nsid = vec![b'n'; 512 - bare - 3].into();
+    snapshot.limits.nsid = vec![b'n'; 512 - bare - 3];
     assert_eq!(ask_nsid(&snapshot, &name), (false, 0, bare + 6, vec![(15, 2)]));
 }
