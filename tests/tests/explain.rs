@@ -77,7 +77,10 @@ fn names_that_lead_elsewhere_are_explained() {
         let words: Vec<&str> = row.split(' ').collect();
         assert!(rows.contains(&words), "{row}\n{status}");
     }
-    let down = rows.iter().find(|row| row.first() == Some(&"198.51.100.9")).unwrap();
+    let down = rows
+        .iter()
+        .find(|row| row.first() == Some(&"198.51.100.9"))
+        .unwrap();
     assert_eq!(down[2], "down", "{status}");
     appliance.stop().unwrap();
 }

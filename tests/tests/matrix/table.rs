@@ -630,7 +630,7 @@ fn edns() -> Vec<Item> {
             .row(sized(1221).option(&option(3, b"")), whole(1221, 1))
             .rows(
                 &sized(1222).option(&option(3, b"")),
-                &format!("{tc_opt} nsid=matrix"),
+                format!("{tc_opt} nsid=matrix"),
                 whole(1222, 1),
             )
             .row(www().option(&option(3, b"")), OK_OPT)
