@@ -43,10 +43,6 @@ fn world(more: &str) -> World {
         site.host
             .ip(&format!("route add default via 198.51.100.{via}"))
             .unwrap();
-        // Its own, to be cut alone.
-        site.host
-            .ip(&format!("route add {RECEIVER} via 198.51.100.{via}"))
-            .unwrap();
     }
     for (site, token) in world.sites.iter().zip(TOKENS) {
         secret(&world, &format!("{}.token", site.name), token);
@@ -172,15 +168,7 @@ fn waits_until_given(world: &World, wanted: &[usize]) {
 fn cut(world: &World, site: usize, is_cut: bool) {
     let host = &world.sites[site].host;
     if is_cut {
-        host.ip(&format!("route add blackhole {RECEIVER}/32 metric 0"))
-            .unwrap_or_default();
-        host.ip(&format!(
-            "route del {RECEIVER} via 198.51.100.{}",
-            [1, 65, 129][site]
-        ))
-        .unwrap();
-        host.ip(&format!("route replace blackhole {RECEIVER}/32"))
-            .unwrap();
+        host.ip(&format!("route add blackhole {RECEIVER}/32")).unwrap();
     } else {
         host.ip(&format!("route del blackhole {RECEIVER}/32")).unwrap();
     }
@@ -293,11 +281,6 @@ fn one_is_cut_off_one_lies_one_is_slow() {
         site["silent"] == false
     });
     waits_until_given(&world, &[0, 1, 2]);
-    assert!(
-        busan.output().contains("reports are taken again"),
-        "{}",
-        busan.output()
-    );
 
     // Another system in the liar's place, by curl.
     let body = r#"{"version": 1, "site": "seoul-lg", "sequence": 1, "totals": {"sessions": 300000}}"#;
