@@ -3,6 +3,7 @@
 pub mod admin;
 pub mod agent;
 pub mod alerts;
+mod capture;
 pub mod cli;
 pub mod config;
 pub mod data;

@@ -47,6 +47,7 @@ fn the_commands_by_hand_are_those_that_there_are() {
             "windrose run -c configs/lab-af-packet.toml",
             "windrose status",
             "windrose explain vod.example.com A --from 192.0.2.10",
+            "windrose latency --pcap FILE",
             "windrose reload",
             "windrose admin drain 'seoul-kt/*' --for 1h",
             "windrose events",

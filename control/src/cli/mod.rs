@@ -5,6 +5,7 @@ mod agent;
 mod check;
 mod events;
 mod explain;
+mod latency;
 mod reload;
 #[cfg(feature = "dpdk")]
 mod run;
@@ -32,6 +33,7 @@ enum Command {
     Events(events::Args),
     Admin(admin::Args),
     Explain(explain::Args),
+    Latency(latency::Args),
     Reload(reload::Args),
     Agent(agent::Args),
 }
@@ -47,6 +49,7 @@ impl Cli {
             Command::Events(args) => args.execute(),
             Command::Admin(args) => args.execute(),
             Command::Explain(args) => args.execute(),
+            Command::Latency(args) => args.execute(),
             Command::Reload(args) => args.execute(),
             Command::Agent(args) => args.execute(),
         }

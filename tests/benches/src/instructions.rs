@@ -4,6 +4,7 @@
 //! happens once cancels. Only what [`measured_polls`] and below execute is counted. Where a name lies in the table is by
 //! chance, and costs some: each kind is counted for several tables, the same ones each time, and the median is what counts.
 
+use crate::flows;
 use crate::queries::{Kind, read_reply};
 use crate::table::{Gate, Row, Spread, Table};
 use crate::world::{POLLS_PER_TURN, USUAL, World, measured_polls, this_program};
@@ -12,6 +13,7 @@ use dataplane::arch::Ticks;
 use dataplane::counters::Counter;
 use dataplane::io::memory::{MemoryConfig, MemoryPort};
 use dataplane::io::{BURST_MAX, Burst, QueuePair};
+use dataplane::stages::flow_latency::FlowLimits;
 use dataplane::worker::Worker;
 use std::process::Command;
 
@@ -25,6 +27,8 @@ const TABLES: [u64; 7] = [1, 2, 3, 4, 5, 6, 7];
 const TABLES_QUICK: usize = 3;
 /// The kind that stands for the port alone.
 pub(crate) const PORT: &str = "port";
+/// Ends the name of a kind that is run with a flow table in the worker.
+const WITH_FLOWS: &str = "+flows";
 
 /// Gates of the kinds: the whole path, the port with it.
 const fn gate(kind: Kind) -> Option<f64> {
@@ -82,6 +86,22 @@ pub(crate) fn bench(table: &mut Table, quick: bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Instructions of one packet of that kind.
+///
+/// # Errors
+/// As [`bench()`].
+pub(crate) fn counted(kind: &str) -> Result<f64> {
+    per_query(kind, TABLES[0])
+}
+
+/// The same with a flow table in the worker.
+///
+/// # Errors
+/// As [`bench()`].
+pub(crate) fn counted_with(kind: &str) -> Result<f64> {
+    per_query(&format!("{kind}{WITH_FLOWS}"), TABLES[0])
 }
 
 fn per_query(kind: &str, seed: u64) -> Result<f64> {
@@ -152,6 +172,13 @@ pub(crate) fn profile(kind: &str) -> Result<()> {
 /// # Errors
 /// When a reply is not what the kind expects.
 pub(crate) fn inner(kind: &str, turns: usize, seed: u64) -> Result<()> {
+    if flows::KINDS.contains(&kind) {
+        return flows::inner(kind, turns);
+    }
+    let (kind, with_flows) = match kind.strip_suffix(WITH_FLOWS) {
+        Some(kind) => (kind, true),
+        None => (kind, false),
+    };
     let config = MemoryConfig {
         buffers: 2 * QUERIES,
         frames: 2 * QUERIES,
@@ -172,6 +199,7 @@ pub(crate) fn inner(kind: &str, turns: usize, seed: u64) -> Result<()> {
     let mut world = World::new(USUAL)?.limited(kind.rate_limit());
     let mut keys = fastrand::Rng::with_seed(seed);
     world.compiler.name_keys = Some(std::array::from_fn(|_| keys.u64(..)));
+    world.flows = with_flows.then(FlowLimits::default);
     let mut ready = world.worker(port)?;
     let worker = &mut ready.worker;
     // Each query is answered as it should be, before any is counted.

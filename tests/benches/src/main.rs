@@ -4,6 +4,7 @@
 //! The `inner-` commands are what the bench starts itself with, under valgrind or for each run on a real port.
 
 mod accuracy;
+mod flows;
 mod generator;
 mod growth;
 mod health;
@@ -35,7 +36,7 @@ struct Args {
     /// Fewer pairs and smaller tables: minutes instead of a quarter of an hour.
     #[arg(long)]
     quick: bool,
-    /// Which groups (default: all): instructions, replay, wires, growth, health, load, reload, generator, accuracy. Or `profile KIND`: where the instructions of a kind go.
+    /// Which groups (default: all): instructions, replay, wires, growth, health, load, reload, generator, flows, accuracy. Or `profile KIND`: where the instructions of a kind go.
     names: Vec<String>,
 }
 
@@ -57,6 +58,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("load", Group::Plain(load::bench)),
     ("reload", Group::Plain(reload::bench)),
     ("generator", Group::Plain(generator::bench)),
+    ("flows", Group::Plain(flows::bench)),
     ("accuracy", Group::Plain(accuracy::bench)),
 ];
 

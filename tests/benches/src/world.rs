@@ -14,9 +14,10 @@ use dataplane::counters::Published;
 use dataplane::io::QueuePair;
 use dataplane::io::memory::{MemoryConfig, MemoryPort};
 use dataplane::link::{ControlLink, LinkSlots, StopFlag, WordTarget, WordValue, connect};
-use dataplane::stages::classify::PortView;
-use dataplane::tables::Snapshot;
+use dataplane::stages::classify::{PortView, Role};
+use dataplane::stages::flow_latency::FlowLimits;
 use dataplane::tables::addresses::{AddressKind, Addresses};
+use dataplane::tables::{Classes, Servers, Snapshot};
 use dataplane::wire::cookie::{Secret, Secrets};
 use dataplane::worker::{Idle, Worker, WorkerConfig};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -70,6 +71,8 @@ pub(crate) struct World {
     pub(crate) config: Arc<Config>,
     /// Compiles it again.
     pub(crate) compiler: Compiler,
+    /// The worker's flow table.
+    pub(crate) flows: Option<FlowLimits>,
 }
 
 /// A worker that has adopted its snapshot, with control's side of it.
@@ -182,6 +185,7 @@ impl World {
         Ok(Self {
             config: Arc::new(with_secrets(config)),
             compiler: Compiler::default(),
+            flows: None,
         })
     }
 
@@ -233,6 +237,38 @@ impl World {
     /// A worker that will adopt the compiled configuration in its first turns.
     fn waiting_worker<Q: QueuePair>(&mut self, queues: Q) -> Result<Ready<Q>> {
         let snapshot = self.compile(queues.mac())?;
+        self.waiting_worker_on(queues, snapshot)
+    }
+
+    /// A worker whose port has that role, with other classes and servers.
+    ///
+    /// # Errors
+    /// As [`World::compile`].
+    pub(crate) fn mirror<Q: QueuePair>(
+        &mut self,
+        queues: Q,
+        role: Role,
+        flows: FlowLimits,
+        (classes, servers): (Classes, Servers),
+    ) -> Result<Ready<Q>> {
+        self.flows = Some(flows);
+        let snapshot = self.compile(queues.mac())?;
+        let view = PortView::new(queues.mac(), Addresses::default(), true).with_role(role);
+        let snapshot = Snapshot {
+            ports: Arc::new(vec![view]),
+            classes: Arc::new(classes),
+            servers: Arc::new(servers),
+            ..snapshot
+        };
+        let mut ready = self.waiting_worker_on(queues, snapshot)?;
+        for _ in 0..16 {
+            ready.link.delivery.pump(|_| {});
+            ready.worker.housekeep(Ticks(1));
+        }
+        Ok(ready)
+    }
+
+    fn waiting_worker_on<Q: QueuePair>(&mut self, queues: Q, snapshot: Snapshot) -> Result<Ready<Q>> {
         let generation = snapshot.generation;
         let stop = StopFlag::default();
         let (worker_link, mut link) = connect(LinkSlots::default(), stop.clone());
@@ -245,7 +281,7 @@ impl World {
                 seed: 7,
                 rate: TickRate::from_hz(1_000_000_000),
                 workers: 1,
-                flows: None,
+                flows: self.flows,
             },
         )?;
         let now = Ticks::now();

@@ -149,6 +149,10 @@ impl Tcp {
             self.begins(now, segment, &mut give);
         }
         if segment.payload == 0 {
+            if segment.flags & tcp::FLAG_FIN != 0 {
+                self.ends(segment.acknowledgment, rules, &mut give);
+                return false;
+            }
             self.acknowledges(now, segment.acknowledgment);
             return false;
         }
@@ -253,6 +257,25 @@ impl Tcp {
         } else {
             None
         }
+    }
+
+    /// The client closes: what it acknowledged last was the end of an answer, if a request waited for one.
+    #[cold]
+    #[inline(never)]
+    fn ends(&mut self, acknowledgment: u32, rules: &Rules, give: &mut impl FnMut(Sample)) {
+        if self.flags & DATA == 0 || !ahead(acknowledgment, self.base) {
+            return;
+        }
+        if let Some(value) = self.answer(acknowledgment).filter(|&value| value < rules.cutoff) {
+            let doubts = Doubts::RETRANSMITTED.when(self.repeats > 0);
+            give(Sample {
+                kind: Kind::Answer,
+                value,
+                doubts,
+            });
+        }
+        // The FIN may come again.
+        self.base = acknowledgment;
     }
 
     /// Notes what the burst that ends was like.

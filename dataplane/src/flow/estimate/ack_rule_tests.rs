@@ -199,6 +199,18 @@ fn a_new_connection_on_the_same_ports_starts_anew() {
 }
 
 #[test]
+fn a_connection_of_one_request_is_told_at_its_end() {
+    let mut flow = Flow::open();
+    flow.request(500, 0, 0);
+    flow.ack(7000, 1, 2896);
+    flow.ack(7040, 1, 5007);
+    for at in [9000, 209_000] {
+        flow.segment(at, 100, 5007, 0, FLAG_ACK | FLAG_FIN);
+    }
+    assert_eq!(flow.take(), [(Kind::Answer, 6540)]);
+}
+
+#[test]
 fn pauses_and_uploads() {
     let mut flow = Flow::open();
     flow.request(500, 0, 0);

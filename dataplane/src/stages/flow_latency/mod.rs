@@ -240,7 +240,7 @@ impl FlowLatency {
             return None;
         }
         let (class, server) = sight.resolve(window, tables);
-        if server == 0 && !tables.servers.watching.all {
+        if server == 0 && !(tables.servers.watching.all && sight.seems_to_server(window)) {
             return None;
         }
         let watch = match sight.seen {

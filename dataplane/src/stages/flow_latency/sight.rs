@@ -56,6 +56,18 @@ pub struct Sight {
 }
 
 impl Sight {
+    /// Where servers are not known: a SYN goes to one, and so do other packets to the lower port of two.
+    pub(super) fn seems_to_server(&self, window: &Window) -> bool {
+        if let Seen::Tcp(segment) = self.seen
+            && segment.flags & tcp::FLAG_SYN != 0
+        {
+            return true;
+        }
+        let ports = at::<4>(window, usize::from(self.l4))
+            .filter(|_| matches!(self.protocol, ipv4::PROTOCOL_TCP | ipv4::PROTOCOL_UDP));
+        ports.is_none_or(|&[a, b, c, d]| u16::from_be_bytes([c, d]) <= u16::from_be_bytes([a, b]))
+    }
+
     /// Class of the client and number of the server, by its addresses.
     pub(super) fn resolve(&self, window: &Window, tables: Tables<'_>) -> (u16, u16) {
         let l3 = usize::from(self.l3);
