@@ -18,6 +18,8 @@ pub(crate) mod reports;
 mod secrets;
 pub(crate) mod sections;
 mod selection;
+#[cfg(test)]
+mod selection_tests;
 pub(crate) mod service;
 mod tcp;
 pub(crate) mod units;

@@ -7,6 +7,7 @@ use super::model::{Admin, Appliance, Cookies, Dataplane, Dns, Idle, Isp, Port, S
 use super::reader::{At, Table, Value};
 use super::selection;
 use crate::config::model::Name;
+use crate::data::countries;
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -374,6 +375,14 @@ pub(crate) fn site(table: &Table<'_>, base: &Path) -> Option<PlacedSite> {
     let continent = table
         .get("continent")
         .and_then(|value| selection::continent(&value));
+    // A country brings its continent and its middle, as it does for clients.
+    let known = country.and_then(countries::find);
+    let continent = continent.or(known.map(|known| known.continent));
+    let middle = known.map(|known| {
+        let degrees = |tenthousandths: i32| f64::from(tenthousandths) / 10_000.0;
+        (degrees(known.middle.latitude), degrees(known.middle.longitude))
+    });
+    let location = location.or(middle);
     let bias = table.get("bias").and_then(|value| value.integer(-99..=99));
     let count = |key| {
         table
