@@ -76,7 +76,8 @@ pub struct FlowLatency {
     hasher: Hasher,
     clock: MomentClock,
     isa: Isa,
-    sights: Box<[(Sight, Option<Place>); BURST_MAX]>,
+    /// What is seen of each packet of a burst. Taken out while flows are worked on; a slice, since an empty one costs nothing.
+    sights: Box<[(Sight, Option<Place>)]>,
 }
 
 impl FlowLatency {
@@ -90,7 +91,7 @@ impl FlowLatency {
             hasher: Hasher::new(seed),
             clock: MomentClock::new(rate),
             isa: Isa::detect(),
-            sights: Box::new([(Sight::default(), None); BURST_MAX]),
+            sights: Box::from([(Sight::default(), None); BURST_MAX]),
         })
     }
 
@@ -184,22 +185,21 @@ impl FlowLatency {
         }
         let entry = &mut *slot.entry;
         let rules = &tables.servers.watching.rules;
-        let stamp = LatencySample {
-            cell: Cell {
-                class: entry.class,
-                server: entry.server,
-            },
-            numbering: entry.numbering,
+        let (class, server, numbering) = (entry.class, entry.server, entry.numbering);
+        // Made when there is something to tell, which most packets have not.
+        let stamp = |sample| LatencySample {
+            cell: Cell { class, server },
+            numbering,
+            sample,
             flow: key.short(),
             at: now,
-            ..LatencySample::default()
         };
         let mut response = None;
         let mut tell = |sample: Sample| {
             if sample.kind == Kind::Response {
                 response = Some(sample);
             }
-            give(LatencySample { sample, ..stamp });
+            give(stamp(sample));
         };
         let answered = match (&mut entry.watch, &sight.seen) {
             (Watch::Tcp(tcp), Seen::Tcp(segment)) => tcp.segment(now, *segment, rules, &mut tell),
@@ -213,14 +213,11 @@ impl FlowLatency {
                 && let Some(value) = entry.mean(now, sample.value, rules.epoch)
             {
                 let kind = Kind::Epoch;
-                give(LatencySample {
-                    sample: Sample {
-                        kind,
-                        value,
-                        ..sample
-                    },
-                    ..stamp
-                });
+                give(stamp(Sample {
+                    kind,
+                    value,
+                    ..sample
+                }));
             }
             slot.prove();
         }
@@ -294,20 +291,19 @@ impl<B: Buffer> Kernel for Burst<'_, B> {
             *place = stage.table.find(sight.key);
         }
         let (mut measured, mut sent, mut dropped) = (0, 0, 0);
-        for at in 0..buffers.len().min(BURST_MAX) {
-            let (Some(buffer), Some(&(sight, place))) = (buffers.get_mut(at), stage.sights.get(at)) else {
-                break;
-            };
+        let mut sights = std::mem::take(&mut stage.sights);
+        for (buffer, (sight, place)) in buffers.iter_mut().zip(sights.iter()) {
             if matches!(sight.seen, Seen::Nothing) {
                 continue;
             }
-            let taken = stage.update(&sight, place, buffer.window(), now, tables, |sample| {
+            let taken = stage.update(sight, *place, buffer.window(), now, tables, |sample| {
                 let went = samples.send(sample);
                 sent += u64::from(went);
                 dropped += u64::from(!went);
             });
             measured += u64::from(taken != Taken::Not);
         }
+        std::mem::swap(&mut stage.sights, &mut sights);
         counters.add(Counter::FlowPackets, measured);
         counters.add(Counter::FlowUnmeasured, buffers.len() as u64 - measured);
         counters.add(Counter::LatencySamples, sent);
