@@ -379,7 +379,8 @@ impl Scrape {
             "Seconds since the site's last report; none before the first.",
             each().filter_map(|(labels, report)| Some((labels, report.age_s?))),
         )?;
-        let values: [(&str, &str, fn(&SiteReportStatus) -> Option<u64>); 3] = [
+        type Value = fn(&SiteReportStatus) -> Option<u64>;
+        let values: [(&str, &str, Value); 3] = [
             (
                 "site_sessions",
                 "Sessions open at the site, as it reported last.",
