@@ -231,6 +231,7 @@ fn tokens_belong_to_sites() {
     let lab = Lab::new();
     let of = |token: &str| lab.store.site_of(token.as_bytes());
     assert_eq!(of("token-of-site-zero").as_deref(), Some("s0"));
+    assert_eq!(of("token-of-site-one-").as_deref(), Some("s1"));
     assert_eq!(of("its-next-token-is-it").as_deref(), Some("s1"));
     for wrong in [
         "",
