@@ -10,6 +10,7 @@ mod growth;
 mod health;
 mod instructions;
 mod load;
+mod policy;
 mod queries;
 mod reload;
 mod replay;
@@ -36,7 +37,7 @@ struct Args {
     /// Fewer pairs and smaller tables: minutes instead of a quarter of an hour.
     #[arg(long)]
     quick: bool,
-    /// Which groups (default: all): instructions, replay, wires, growth, health, load, reload, generator, flows, accuracy. Or `profile KIND`: where the instructions of a kind go.
+    /// Which groups (default: all): instructions, replay, wires, growth, health, load, reload, policy, generator, flows, accuracy. Or `profile KIND`: where the instructions of a kind go.
     names: Vec<String>,
 }
 
@@ -57,6 +58,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("health", Group::Plain(health::bench)),
     ("load", Group::Plain(load::bench)),
     ("reload", Group::Plain(reload::bench)),
+    ("policy", Group::Plain(policy::bench)),
     ("generator", Group::Plain(generator::bench)),
     ("flows", Group::Plain(flows::bench)),
     ("accuracy", Group::Plain(accuracy::bench)),

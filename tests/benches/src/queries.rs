@@ -22,6 +22,8 @@ pub(crate) enum Kind {
     GslbEcsCookie,
     /// Without EDNS, by clients whose ISP has a site: its members alone are in the first tier.
     GslbIsp,
+    /// The same service with all nine metrics in its chain, and some queries that explore.
+    GslbChain,
     /// The service that draws at random by weight.
     GslbWeighted,
     /// A name that does not exist, of 4 labels.
@@ -42,7 +44,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All, in the order of the table.
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::StaticA,
         Self::GslbA,
         Self::GslbEdns,
@@ -52,6 +54,7 @@ impl Kind {
         Self::NxDomain4,
         Self::NxDomain127,
         Self::GslbIsp,
+        Self::GslbChain,
         Self::GslbWeighted,
         Self::BigTxt,
         Self::LimitedStaticA,
@@ -70,6 +73,7 @@ impl Kind {
             Self::GslbCookie => "gslb-a-cookie",
             Self::GslbEcsCookie => "gslb-a-ecs-cookie",
             Self::GslbIsp => "gslb-isp",
+            Self::GslbChain => "gslb-chain",
             Self::GslbWeighted => "gslb-weighted",
             Self::NxDomain4 => "nxdomain-4",
             Self::NxDomain127 => "nxdomain-127",
@@ -91,6 +95,7 @@ impl Kind {
             Self::GslbCookie => "GSLB A + EDNS + cookie",
             Self::GslbEcsCookie => "GSLB A + EDNS + ECS + cookie",
             Self::GslbIsp => "GSLB A, site in the client's ISP",
+            Self::GslbChain => "GSLB A, nine metrics, site in the client's ISP",
             Self::GslbWeighted => "GSLB A, 2 of 27 weighted",
             Self::NxDomain4 => "NXDOMAIN, 4 labels",
             Self::NxDomain127 => "NXDOMAIN, 127 labels",
@@ -142,13 +147,14 @@ impl Kind {
             // A prime step: neighbours in the burst are not neighbours in the zone.
             Self::StaticA | Self::LimitedStaticA => world::name(i * 15_485_863 % size.names),
             Self::GslbWeighted => "weighted.example.com".into(),
+            Self::GslbChain => "chain.example.com".into(),
             Self::NxDomain4 | Self::LimitedNxDomain4 | Self::Flood => format!("q{i}.none.example.com"),
             Self::NxDomain127 => long_name(i),
             Self::BigTxt => "big.example.com".into(),
             _ => "vod.example.com".into(),
         };
         // Clients are spread over all prefixes; without EDNS options they are looked up by their source.
-        let with_site = self == Self::GslbIsp;
+        let with_site = matches!(self, Self::GslbIsp | Self::GslbChain);
         let at = nth_prefix(i, with_site, size.prefixes);
         let (mut client, _) = world::prefix(at);
         client[3] = 7;

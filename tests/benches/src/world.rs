@@ -133,11 +133,18 @@ fn toml(size: Size) -> String {
     }
     out.push_str("\n[[zone]]\nname = \"example.com\"\nfile = \"example.zone\"\n");
     out.push_str("\n[[zone]]\nname = \"x\"\nfile = \"x.zone\"\n");
-    for (name, spread) in [("vod", "round-robin"), ("weighted", "weighted")] {
+    let short = "\"health\", \"isp\", \"static\"";
+    let long = "\"health\", \"capacity\", \"isp\", \"latency\", \"geo\", \"connection-load\", \"available-sessions\", \
+                \"preference\", \"static\"";
+    for (name, spread, chain) in [
+        ("vod", "round-robin", short),
+        ("weighted", "weighted", short),
+        ("chain", "round-robin", long),
+    ] {
         _ = write!(
             out,
             "\n[[service]]\nname = \"{name}.example.com\"\nttl = 30\nanswers = 2\n\
-             chain = [\"health\", \"isp\", \"static\"]\nstatic = \"{spread}\"\nmember = [\n"
+             chain = [{chain}]\nstatic = \"{spread}\"\nmember = [\n"
         );
         for member in 0..MEMBERS {
             _ = writeln!(
@@ -175,11 +182,21 @@ impl World {
     /// # Errors
     /// What the loader says against it.
     pub(crate) fn new(size: Size) -> Result<Self> {
+        let zone = example_zone(size.names);
+        Self::of(&toml(size), &[("example.zone", &zone), ("x.zone", X_ZONE)])
+    }
+
+    /// Writes and loads a configuration and its zone files.
+    ///
+    /// # Errors
+    /// What the loader says against it.
+    pub(crate) fn of(toml: &str, zones: &[(&str, &str)]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("bench.toml");
-        std::fs::write(&path, toml(size))?;
-        std::fs::write(folder.path().join("example.zone"), example_zone(size.names))?;
-        std::fs::write(folder.path().join("x.zone"), X_ZONE)?;
+        std::fs::write(&path, toml)?;
+        for (name, text) in zones {
+            std::fs::write(folder.path().join(name), text)?;
+        }
         let (config, _warnings) =
             config::load_with_warnings(&path).map_err(|found| anyhow::anyhow!("{found}"))?;
         Ok(Self {
