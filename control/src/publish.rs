@@ -4,11 +4,13 @@
 //! thread delivers to every worker in the same turn, retries what found no room, and passes punted packets
 //! on. Retired snapshots are freed on a second thread, since freeing millions of entries would delay the words.
 
+use crossbeam::queue::ArrayQueue;
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use dataplane::arch::Ticks;
 use dataplane::link::{
     ControlLink, Delays, Ledger, Liveness, PulseReader, StallDetector, WordTarget, WordValue,
 };
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -21,6 +23,8 @@ const BUSY_TURN: Duration = Duration::from_micros(50);
 const PUNTS_PER_TURN: usize = 64;
 /// Commands taken in one turn, so that a flood of them does not delay the rings.
 const COMMANDS_PER_TURN: usize = 256;
+/// Seen clients that wait to be asked for.
+const CLIENTS_KEPT: usize = 1024;
 
 /// A packet that a worker punted, as the exception interface gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +129,7 @@ pub struct Publisher<S> {
     newest: Mutex<u64>,
     status: Arc<Mutex<Vec<PublishStatus>>>,
     pulses: Vec<PulseReader>,
+    clients: Arc<ArrayQueue<IpAddr>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -149,6 +154,7 @@ impl<S: Send + Sync + 'static> Publisher<S> {
         let (commands, inbox) = unbounded();
         let (reaper, retired) = unbounded::<Arc<S>>();
         let status = Arc::new(Mutex::new(vec![PublishStatus::default(); links.len()]));
+        let clients = Arc::new(ArrayQueue::new(CLIENTS_KEPT));
         let pulses = links.iter().map(|link| link.pulse.clone()).collect();
         let workers = links
             .into_iter()
@@ -163,12 +169,14 @@ impl<S: Send + Sync + 'static> Publisher<S> {
             reaper,
             sink,
             status: Arc::clone(&status),
+            clients: Arc::clone(&clients),
         };
         let mut publisher = Self {
             commands,
             newest: Mutex::new(0),
             status,
             pulses,
+            clients,
             threads: Vec::new(),
         };
         let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
@@ -220,6 +228,12 @@ impl<S: Send + Sync + 'static> Publisher<S> {
     /// A handle that injects alone. It does not keep the publisher running.
     pub fn injector(&self) -> Injector<S> {
         Injector(self.commands.clone())
+    }
+
+    /// Clients that workers' services chose for, a sample: those that came since this was last called, the newest at most
+    /// 1,024.
+    pub fn take_clients(&self) -> Vec<IpAddr> {
+        std::iter::from_fn(|| self.clients.pop()).take(CLIENTS_KEPT).collect()
     }
 
     /// How delivery stands, per worker; at most about a millisecond old.
@@ -288,6 +302,7 @@ struct Turn<S, P> {
     reaper: Sender<Arc<S>>,
     sink: P,
     status: Arc<Mutex<Vec<PublishStatus>>>,
+    clients: Arc<ArrayQueue<IpAddr>>,
 }
 
 impl<S, P: PuntSink> Turn<S, P> {
@@ -372,6 +387,10 @@ impl<S, P: PuntSink> Turn<S, P> {
                 punts += 1;
             }
             worker.status.punts += punts as u64;
+            // The newest count.
+            while let Some(client) = worker.link.clients.receive() {
+                self.clients.force_push(client);
+            }
             // Where a packet came from its connection's next one is likely soon.
             busy |= punts > 0;
         }

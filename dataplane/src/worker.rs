@@ -70,6 +70,8 @@ pub struct Worker<Q: QueuePair> {
     idle: Idle,
     isa: Isa,
     last_turn: Option<Ticks>,
+    /// Useful polls when a client was sampled last; its place in the burst then.
+    sampled: (u64, usize),
 }
 
 impl<Q: QueuePair> Worker<Q> {
@@ -102,6 +104,7 @@ impl<Q: QueuePair> Worker<Q> {
             idle: config.idle,
             isa: Isa::detect(),
             last_turn: None,
+            sampled: (0, 0),
         })
     }
 
@@ -312,9 +315,25 @@ impl<Q: QueuePair> Worker<Q> {
                 break;
             }
         }
+        self.sample_client();
         let unusable = self.ports.iter().map(Q::unusable).sum();
         self.counters.raise(Counter::RxUnusable, unusable);
         self.published.publish(&self.counters);
+    }
+
+    /// Tells control of one client of the last burst, if there was one since the last turn.
+    fn sample_client(&mut self) {
+        let useful = self.counters.get(Counter::UsefulPolls);
+        let (before, place) = self.sampled;
+        if useful == before {
+            return;
+        }
+        let place = (place + 1) % BURST_MAX;
+        self.sampled = (useful, place);
+        if let Some(client) = self.packets.get(place).and_then(Packet::client) {
+            // With no room there are clients enough on their way.
+            self.link.clients.send(client);
+        }
     }
 
     /// Sends one injected packet; false when there is none.

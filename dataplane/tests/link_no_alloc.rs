@@ -53,6 +53,7 @@ fn the_worker_never_calls_the_allocator() {
             punts: 4,
             injections: 4,
             samples: 4,
+            clients: 4,
         },
         StopFlag::default(),
     );

@@ -19,6 +19,8 @@ use std::time::Instant;
 
 /// How long plans may lag behind the words.
 const LAG: Duration = Duration::from_millis(50);
+/// How often clients that workers saw are looked at.
+const CLIENTS_EVERY: Duration = Duration::from_secs(1);
 /// How often everything is looked at again, since what is known grows too old by itself, and prefixes with new RTTs become
 /// classes.
 const EVERYTHING_EVERY: Duration = Duration::from_secs(10);
@@ -27,12 +29,17 @@ impl Live {
     /// Brings words and plans up to date whenever something that they go by changes.
     pub(super) async fn keep_fresh(&self) {
         let mut everything = tokio::time::interval(EVERYTHING_EVERY);
+        let mut clients = tokio::time::interval(CLIENTS_EVERY);
         loop {
             let mut all = false;
             tokio::select! {
                 () = self.stale.notified() => {}
                 () = self.reports.store.changed() => {}
                 _ = everything.tick() => all = true,
+                _ = clients.tick() => {
+                    self.see_clients();
+                    continue;
+                }
             }
             let mut changes = self.reports.store.take_changes();
             changes.everything |= all;
@@ -45,6 +52,19 @@ impl Live {
             if let Err(error) = self.refresh(&changes).await {
                 tracing::error!(error = format!("{error:#}"), "plans are not brought up to date");
             }
+        }
+    }
+
+    /// Has the prefixes of clients that were seen measured by the sites, where latency counts.
+    fn see_clients(&self) {
+        let clients = self.publisher.take_clients();
+        let measures = match &*self.current() {
+            Some(current) => current.index.policies.iter().any(|policy| policy.needs().measured),
+            None => false,
+        };
+        if measures {
+            let now = Instant::now();
+            clients.into_iter().for_each(|client| self.reports.store.see(client, now));
         }
     }
 

@@ -23,6 +23,7 @@ pub fn link() -> (WorkerLink<Snapshot>, ControlLink<Snapshot>) {
         punts: 1,
         injections: 1,
         samples: 1,
+        clients: 1,
     };
     connect(slots, StopFlag::default())
 }

@@ -86,6 +86,7 @@ proptest! {
             punts: 4,
             injections: 4,
             samples: 4,
+            clients: 4,
         };
         let mut lab = Lab::empty(2, memory, slots);
         let pair = [lab.compile(example(192)), lab.compile(example(10))];

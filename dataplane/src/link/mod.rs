@@ -2,10 +2,11 @@
 //!
 //! [`connect`] makes both ends before the worker starts. The worker owns a [`WorkerLink`], control's
 //! publisher the [`ControlLink`]. Shared are the rings ([`spsc`]: snapshots, words and injections down,
-//! retired snapshots, punts and latency samples up), the worker's [`pulse`] and one stop flag; the worker never waits on
+//! retired snapshots, punts, latency samples and seen clients up), the worker's [`pulse`] and one stop flag; the worker never waits on
 //! any of them. Give a snapshot type the alignment of a cache line pair (`#[repr(align(128))]`), or its first
 //! bytes share a line with the reference count, which control writes.
 
+pub mod clients;
 pub mod delivery;
 pub mod packets;
 pub mod pulse;
@@ -13,6 +14,7 @@ pub mod samples;
 pub mod spsc;
 mod sync;
 
+pub use clients::{ClientReceiver, ClientSender};
 pub use delivery::{
     Adopter, AdopterCounts, Deliverer, DelivererCounts, DeliverySlots, Ledger, Pumped, Taken, Word,
     WordTarget, WordValue,
@@ -37,6 +39,8 @@ pub struct LinkSlots {
     pub injections: usize,
     /// Latency samples, 24 bytes each.
     pub samples: usize,
+    /// Seen clients, 17 bytes each.
+    pub clients: usize,
 }
 
 impl Default for LinkSlots {
@@ -46,6 +50,7 @@ impl Default for LinkSlots {
             punts: 256,
             injections: 256,
             samples: 8192,
+            clients: 256,
         }
     }
 }
@@ -61,6 +66,8 @@ pub struct WorkerLink<S> {
     pub injections: PacketReceiver,
     /// Latency samples for control. A refusal is counted.
     pub samples: SampleSender,
+    /// Clients that services chose for, one now and then.
+    pub clients: ClientSender,
     /// What control sees of this worker.
     pub pulse: PulseWriter,
     /// Whether to end.
@@ -77,6 +84,8 @@ pub struct ControlLink<S> {
     pub injections: PacketSender,
     /// Latency samples of the worker.
     pub samples: SampleReceiver,
+    /// Clients that the worker's services chose for, one now and then.
+    pub clients: ClientReceiver,
     /// What the worker says of itself.
     pub pulse: PulseReader,
 }
@@ -87,6 +96,7 @@ pub fn connect<S>(slots: LinkSlots, stop: StopFlag) -> (WorkerLink<S>, ControlLi
     let (punts_in, punts_out) = packets::packet_ring(slots.punts);
     let (injections_in, injections_out) = packets::packet_ring(slots.injections);
     let (samples_in, samples_out) = samples::sample_ring(slots.samples);
+    let (clients_in, clients_out) = clients::client_ring(slots.clients);
     let (pulse_in, pulse_out) = pulse::pulse();
     (
         WorkerLink {
@@ -94,6 +104,7 @@ pub fn connect<S>(slots: LinkSlots, stop: StopFlag) -> (WorkerLink<S>, ControlLi
             punts: punts_in,
             injections: injections_out,
             samples: samples_in,
+            clients: clients_in,
             pulse: pulse_in,
             stop,
         },
@@ -102,6 +113,7 @@ pub fn connect<S>(slots: LinkSlots, stop: StopFlag) -> (WorkerLink<S>, ControlLi
             punts: punts_out,
             injections: injections_in,
             samples: samples_out,
+            clients: clients_out,
             pulse: pulse_out,
         },
     )

@@ -7,12 +7,13 @@ use crate::counters::{Counter, Counters};
 use crate::io::{BURST_MAX, Buffer, Shape, Window};
 use crate::link::SampleSender;
 use crate::stages::classify::{self, LastAddress, PortView, Role, classify};
-use crate::stages::dns_answer::{DnsAnswer, Located};
+use crate::stages::dns_answer::{Client, DnsAnswer, Located};
 use crate::stages::flow_latency::{FlowLatency, Tables};
 use crate::stages::neighbour::Neighbour;
 use crate::stages::{Lane, Layers, Verdict, punt, reply};
 use crate::tables::Snapshot;
 use crate::wire::{self, eth, ipv4, ipv6, vlan};
+use std::net::IpAddr;
 
 /// A packet of the burst while stages work on it.
 #[derive(Clone, Copy)]
@@ -22,6 +23,16 @@ pub(super) struct Packet {
     pub(super) verdict: Verdict,
     layers: Layers,
     located: Located,
+}
+
+impl Packet {
+    /// Who a service chose for.
+    pub(super) fn client(&self) -> Option<IpAddr> {
+        match self.located.asked_service()? {
+            Client::V4(address) => Some(IpAddr::from(address)),
+            Client::V6(address) => Some(IpAddr::from(address)),
+        }
+    }
 }
 
 /// What a packet is.

@@ -297,6 +297,11 @@ impl Located {
         }
     }
 
+    /// Who asks, if it is for what a service chooses.
+    pub(crate) fn asked_service(&self) -> Option<Client> {
+        (self.found.service != NONE).then_some(self.client)
+    }
+
     /// Length of the query, bytes.
     #[inline(always)]
     pub fn len(&self) -> usize {
