@@ -4,8 +4,8 @@
 //! thread delivers to every worker in the same turn, retries what found no room, and passes punted packets
 //! on. Retired snapshots are freed on a second thread, since freeing millions of entries would delay the words.
 
-use crossbeam::queue::ArrayQueue;
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam::queue::ArrayQueue;
 use dataplane::arch::Ticks;
 use dataplane::link::{
     ControlLink, Delays, Ledger, Liveness, PulseReader, StallDetector, WordTarget, WordValue,
@@ -233,7 +233,9 @@ impl<S: Send + Sync + 'static> Publisher<S> {
     /// Clients that workers' services chose for, a sample: those that came since this was last called, the newest at most
     /// 1,024.
     pub fn take_clients(&self) -> Vec<IpAddr> {
-        std::iter::from_fn(|| self.clients.pop()).take(CLIENTS_KEPT).collect()
+        std::iter::from_fn(|| self.clients.pop())
+            .take(CLIENTS_KEPT)
+            .collect()
     }
 
     /// How delivery stands, per worker; at most about a millisecond old.

@@ -59,12 +59,18 @@ impl Live {
     fn see_clients(&self) {
         let clients = self.publisher.take_clients();
         let measures = match &*self.current() {
-            Some(current) => current.index.policies.iter().any(|policy| policy.needs().measured),
+            Some(current) => current
+                .index
+                .policies
+                .iter()
+                .any(|policy| policy.needs().measured),
             None => false,
         };
         if measures {
             let now = Instant::now();
-            clients.into_iter().for_each(|client| self.reports.store.see(client, now));
+            clients
+                .into_iter()
+                .for_each(|client| self.reports.store.see(client, now));
         }
     }
 

@@ -5,6 +5,7 @@ use control::config::model::*;
 use control::data::Data;
 use control::health::Standing;
 use control::policy::Compiler;
+use control::policy::cells::Changed;
 use control::policy::slots::Target;
 use dataplane::arch::{TickRate, Ticks};
 use dataplane::clock::clock_word;
@@ -287,6 +288,14 @@ impl Lab {
         for (target, value) in changes {
             self.control.delivery.set_word(target, value, Ticks(self.now));
         }
+    }
+
+    /// Compiles again what a change of facts touches, and has the worker adopt it.
+    pub(crate) fn refresh(&mut self, change: impl FnOnce(&mut Compiler) -> Changed) {
+        let changed = change(&mut self.compiler);
+        let refreshed = self.compiler.refresh(&changed).unwrap();
+        self.send(Arc::new(refreshed.expect("another snapshot").snapshot));
+        self.settle();
     }
 
     /// Hands a compiled snapshot to the link.

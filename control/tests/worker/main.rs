@@ -6,6 +6,7 @@ mod abuse;
 mod cases;
 mod frames;
 mod lab;
+mod latency;
 mod no_alloc;
 mod pooq;
 mod random;
