@@ -170,7 +170,7 @@ pub(super) fn bandwidth(bps: u64) -> String {
         (1_000, "kbps"),
     ];
     match units.into_iter().find(|(unit, _)| bps >= *unit) {
-        Some((unit, name)) if bps % unit == 0 => format!("{} {name}", bps / unit),
+        Some((unit, name)) if bps.is_multiple_of(unit) => format!("{} {name}", bps / unit),
         Some((unit, name)) => format!("{:.1} {name}", bps as f64 / unit as f64),
         None => format!("{bps} bps"),
     }
