@@ -225,10 +225,10 @@ fn all_down_keeps_to_the_isps() {
     let mut config = config(&chain, [128; 6]);
     config.services[0].when_all_down = AllDown::Open;
     let mut lab = Lab::down(config);
-    for isp in 0..6 {
+    for (isp, name) in ISPS.into_iter().enumerate() {
         for v6 in [false, true] {
             let first = ask(&mut lab, isp, v6, 1000);
-            assert!(first.keys().all(|server| isp_of(*server) == isp), "{}", ISPS[isp]);
+            assert!(first.keys().all(|server| isp_of(*server) == isp), "{name}");
         }
     }
 }
