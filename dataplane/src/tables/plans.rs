@@ -101,11 +101,9 @@ impl Cell {
         let mut left = ranked.by_ref().skip_while(|(_, last)| !last);
         left.next();
         let mut behind = Self::default();
-        let mut len = 0;
-        for (slot, (site, last)) in behind.order.iter_mut().zip(left) {
+        for (len, (slot, (site, last))) in behind.order.iter_mut().zip(left).enumerate() {
             *slot = site;
             behind.ends |= u32::from(last) << len;
-            len += 1;
         }
         behind
     }
