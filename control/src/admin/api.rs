@@ -79,6 +79,9 @@ pub struct Status {
     pub ports: Vec<PortStatus>,
     /// The sites, in the order of the configuration.
     pub sites: Vec<SiteStatus>,
+    /// Client data and what was made of it.
+    #[serde(default)]
+    pub clients: ClientsStatus,
     /// The services, in the order of the configuration.
     pub services: Vec<ServiceStatus>,
     /// The checks as a whole.
@@ -149,6 +152,50 @@ pub struct Events {
     pub events: Vec<Event>,
     /// The webhooks, in the order of the configuration.
     pub webhooks: Vec<WebhookStatus>,
+}
+
+/// Client data, and the classes that were made of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClientsStatus {
+    /// Client classes, with the one of whom nothing is known.
+    pub classes: usize,
+    /// Prefixes that lead to them, IPv4 and IPv6.
+    pub prefixes: (usize, usize),
+    /// Prefixes that RTTs are measured to and that are classes of their own.
+    pub measured: usize,
+    /// Locations are rounded to so many degrees, since there are too many; `None`: they are as known.
+    pub location_grid: Option<f64>,
+    /// ISPs, in the order of the configuration.
+    pub isps: Vec<IspStatus>,
+    /// Databases, in the order of the configuration.
+    pub databases: Vec<DatabaseStatus>,
+}
+
+/// One ISP.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct IspStatus {
+    /// Its name.
+    pub name: String,
+    /// Its autonomous systems.
+    pub asns: usize,
+    /// Prefixes of the table that lead to it, IPv4 and IPv6: neighbours of one class are one, and none where no chain looks
+    /// at the ISP.
+    pub prefixes: (usize, usize),
+}
+
+/// One database of client data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DatabaseStatus {
+    /// The file.
+    pub file: String,
+    /// "asn" or "country".
+    pub kind: String,
+    /// Rows of the file.
+    pub rows: usize,
+    /// Different values: autonomous systems, or places.
+    pub values: usize,
+    /// When the file was last changed, Unix time in seconds.
+    pub modified_at: u64,
 }
 
 /// One worker.

@@ -1,7 +1,9 @@
 //! `/metrics`: status and counters in the Prometheus text format. Called by the server once a
 //! scrape; nothing is kept between scrapes, the numbers are the workers' and the prober's own.
 
-use super::api::{MemberStatus, PortStatus, ServiceStatus, SiteReportStatus, Status, WorkerStatus};
+use super::api::{
+    DatabaseStatus, MemberStatus, PortStatus, ServiceStatus, SiteReportStatus, Status, WorkerStatus,
+};
 use crate::health::{Standing, State};
 use crate::reports::counters::Received;
 use crate::tcp::counters::{Connection, Labelled, Punted, Sent};
@@ -41,6 +43,7 @@ impl Collector for Scrape {
         self.tcp(&mut families)?;
         self.ports(&mut families)?;
         self.reports(&mut families)?;
+        self.clients(&mut families)?;
         self.health(&mut families)
     }
 }
@@ -405,6 +408,48 @@ impl Scrape {
             "site_rtts",
             "Prefixes with a round-trip time from the site.",
             each().map(|(labels, report)| (labels, report.rtts as u64)),
+        )
+    }
+
+    fn clients(&self, families: &mut Families<'_>) -> fmt::Result {
+        let clients = &self.status.clients;
+        let families_of = |(v4, v6): (usize, usize)| [("ipv4", v4 as u64), ("ipv6", v6 as u64)];
+        families.gauge(
+            "client_classes",
+            "Client classes, with the one of whom nothing is known.",
+            [(BARE, clients.classes as u64)],
+        )?;
+        families.gauge(
+            "client_prefixes",
+            "Prefixes that lead to client classes.",
+            families_of(clients.prefixes).map(|(family, n)| ([("family", family)], n)),
+        )?;
+        families.gauge(
+            "client_prefixes_measured",
+            "Prefixes that RTTs are measured to and that are classes of their own.",
+            [(BARE, clients.measured as u64)],
+        )?;
+        families.gauge(
+            "isp_prefixes",
+            "Prefixes that lead to client classes of the ISP.",
+            clients.isps.iter().flat_map(|isp| {
+                families_of(isp.prefixes)
+                    .map(|(family, n)| ([("isp", isp.name.as_str()), ("family", family)], n))
+            }),
+        )?;
+        let each = |value: fn(&DatabaseStatus) -> u64| {
+            let databases = clients.databases.iter();
+            databases.map(move |d| ([("file", d.file.as_str()), ("kind", d.kind.as_str())], value(d)))
+        };
+        families.gauge(
+            "database_rows",
+            "Rows of a database of client data.",
+            each(|d| d.rows as u64),
+        )?;
+        families.gauge(
+            "database_modified_timestamp_seconds",
+            "When the file of a database was last changed, Unix time.",
+            each(|d| d.modified_at),
         )
     }
 

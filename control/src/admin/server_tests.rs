@@ -119,6 +119,24 @@ pub(crate) fn sample_status() -> Status {
             rtt_prefixes: 12,
             feed_down: true,
         }),
+        clients: ClientsStatus {
+            classes: 4,
+            prefixes: (300, 20),
+            measured: 1,
+            location_grid: Some(0.1),
+            isps: vec![IspStatus {
+                name: "KT".into(),
+                asns: 2,
+                prefixes: (120, 9),
+            }],
+            databases: vec![DatabaseStatus {
+                file: "asn-ipv4.csv".into(),
+                kind: "asn".into(),
+                rows: 411_961,
+                values: 84_159,
+                modified_at: 1_799_990_000,
+            }],
+        },
         services: vec![ServiceStatus {
             name: "vod.example.com".into(),
             members: vec![

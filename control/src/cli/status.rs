@@ -4,7 +4,8 @@
 
 use super::{print_json, report};
 use crate::admin::api::{
-    MemberStatus, ReportsStatus, ServiceStatus, SiteReportStatus, Status, TcpStatus, WorkerStatus,
+    ClientsStatus, MemberStatus, ReportsStatus, ServiceStatus, SiteReportStatus, Status, TcpStatus,
+    WorkerStatus,
 };
 use crate::admin::client;
 use crate::health::Standing;
@@ -75,6 +76,7 @@ fn render(status: &Status, now: u64) -> String {
     if let Some(status) = &status.reports {
         reports(&mut out, status);
     }
+    clients(&mut out, &status.clients, now);
     for service in &status.services {
         members(&mut out, service);
     }
@@ -265,6 +267,45 @@ fn bits(bps: u64) -> String {
     }
 }
 
+/// What client classes are made of, and how many there are.
+fn clients(out: &mut String, status: &ClientsStatus, now: u64) {
+    let (v4, v6) = status.prefixes;
+    let measured = match status.measured {
+        0 => String::new(),
+        n => format!(", {n} measured"),
+    };
+    let coarse = status.location_grid.map_or(String::new(), |degrees| {
+        format!("; locations rounded to {degrees} degrees")
+    });
+    let _ = writeln!(
+        out,
+        "\nclient classes {} by {v4} IPv4 and {v6} IPv6 prefixes{measured}{coarse}",
+        status.classes
+    );
+    let mut table = Table::new(&["ISP", ">ASNS", ">IPV4 PREFIXES", ">IPV6 PREFIXES"]);
+    for isp in &status.isps {
+        let (v4, v6) = isp.prefixes;
+        table.row([
+            isp.name.clone(),
+            isp.asns.to_string(),
+            v4.to_string(),
+            v6.to_string(),
+        ]);
+    }
+    table.print(out);
+    let mut table = Table::new(&["DATABASE", "OF", ">ROWS", ">VALUES", ">AGE"]);
+    for database in &status.databases {
+        table.row([
+            database.file.clone(),
+            database.kind.clone(),
+            database.rows.to_string(),
+            database.values.to_string(),
+            seconds(now.saturating_sub(database.modified_at) as f64),
+        ]);
+    }
+    table.print(out);
+}
+
 fn members(out: &mut String, service: &ServiceStatus) {
     let _ = writeln!(out, "\nservice {}", service.name);
     let mut table = Table::new(&[
@@ -424,6 +465,14 @@ seoul  KT   1/2  SILENT (avoid)  1m15s    400000  900.0 Mb/s     120     9
 
 reports on 192.0.2.1:8853, certificate ab12; 12 prefixes for RTTs; ALL SILENT: none is avoided for it
 reports refused: bad_token 3
+
+client classes 4 by 300 IPv4 and 20 IPv6 prefixes, 1 measured; locations rounded to 0.1 degrees
+
+ISP  ASNS  IPV4 PREFIXES  IPV6 PREFIXES
+KT      2            120              9
+
+DATABASE      OF     ROWS  VALUES    AGE
+asn-ipv4.csv  asn  411961   84159  2h48m
 
 service vod.example.com
 ADDRESS       SITE   STATE         FOR  LAST CHECK    TOOK  WEIGHT  SHARE  REASON

@@ -17,6 +17,7 @@ pub use files::{Failure, Table, load_asn, load_places};
 pub use overlay::{Attributes, Overlay};
 
 use crate::policy::chain::facts::{Continent, Country, Location};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 /// `[data]`: the databases, in the order of the configuration. Of two that know an address, the later one counts.
@@ -26,6 +27,18 @@ pub struct Data {
     pub asn: Vec<Arc<Table<As>>>,
     /// `country = [...]`: where an address is.
     pub country: Vec<Arc<Table<Place>>>,
+}
+
+impl Data {
+    /// What the databases say of an address, in words: "AS4766 Korea Telecom, KR". Empty if nothing.
+    pub fn describe(&self, address: IpAddr) -> String {
+        let system = self.asn.iter().rev().find_map(|table| table.find(address));
+        let place = self.country.iter().rev().find_map(|table| table.find(address));
+        let mut words = Vec::new();
+        words.extend(system.map(|a| format!("AS{} {}", a.number, a.name).trim_end().to_owned()));
+        words.extend(place.and_then(|p| p.country).map(|c| c.to_string()));
+        words.join(", ")
+    }
 }
 
 /// An autonomous system.

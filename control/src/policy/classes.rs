@@ -18,10 +18,54 @@ pub struct ClassSet {
     pub table: Arc<Classes>,
     /// From an id to the class.
     pub list: Arc<Vec<ClientClass>>,
+    /// How much there is of what.
+    pub sizes: Arc<Sizes>,
+}
+
+/// How much there is of what.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sizes {
     /// Prefixes that the table was built of, IPv4 and IPv6.
     pub prefixes: [usize; 2],
-    /// How coarse locations had to be made, degrees: see [`overlay::Overlay`].
+    /// Those that lead to each ISP, in the order of the configuration.
+    pub isps: Vec<[usize; 2]>,
+    /// Prefixes that RTTs are measured to, which are classes of their own.
+    pub measured: usize,
+    /// How coarse locations had to be made, degrees: see [`Overlay`].
     pub location_grid: Option<f64>,
+}
+
+impl ClassSet {
+    fn new(config: &Config, made: Overlay) -> Result<Self> {
+        let mut isps = vec![[0; 2]; config.isps.len()];
+        for (family, prefixes) in [&made.v4, &made.v6].into_iter().enumerate() {
+            for prefix in prefixes {
+                let isp = made
+                    .classes
+                    .get(usize::from(prefix.class))
+                    .and_then(|class| class.isp);
+                if let Some(count) = isp.and_then(|isp| isps.get_mut(isp)) {
+                    count[family] += 1;
+                }
+            }
+        }
+        let sizes = Sizes {
+            prefixes: [made.v4.len(), made.v6.len()],
+            isps,
+            measured: made
+                .classes
+                .iter()
+                .filter_map(|c| c.measured)
+                .collect::<HashSet<_>>()
+                .len(),
+            location_grid: made.location_grid,
+        };
+        Ok(Self {
+            table: Arc::new(Classes::build(made.v4, made.v6, made.classes.len() as u32)?),
+            list: Arc::new(made.classes),
+            sizes: Arc::new(sizes),
+        })
+    }
 }
 
 /// The classes that were made last.
@@ -104,19 +148,14 @@ impl Kept {
         {
             return Ok(set.clone());
         }
-        let mut made = overlay::overlay(config, &needs, measured)?;
+        let mut made = with_measured(config, &needs, measured)?;
         // What was learnt of a class by its id stays true when only the measured prefixes are others.
         if let Some((made_of, set)) = &self.last
             && made_of.equals(config, &needs, &made_of.measured)
         {
             keep_ids(&mut made, &set.list);
         }
-        let set = ClassSet {
-            prefixes: [made.v4.len(), made.v6.len()],
-            table: Arc::new(Classes::build(made.v4, made.v6, made.classes.len() as u32)?),
-            list: Arc::new(made.classes),
-            location_grid: made.location_grid,
-        };
+        let set = ClassSet::new(config, made)?;
         let made_of = MadeOf {
             isps: config.isps.clone(),
             clients: config.clients.clone(),
@@ -126,6 +165,18 @@ impl Kept {
         };
         self.last = Some((made_of, set.clone()));
         Ok(set)
+    }
+}
+
+/// The overlay with these prefixes, or without them where they are too many: they make answers better, and never
+/// refuse a configuration.
+fn with_measured(config: &Config, needs: &Attributes, measured: &[IpNet]) -> Result<Overlay> {
+    match overlay::overlay(config, needs, measured) {
+        Err(error) if needs.measured && !measured.is_empty() => {
+            tracing::warn!(%error, "measured prefixes are no classes of their own");
+            overlay::overlay(config, needs, &[])
+        }
+        made => made,
     }
 }
 

@@ -26,6 +26,7 @@ use crate::reports::silence;
 use anyhow::{Context, Result};
 use cells::{Cells, Changed};
 use chain::{Candidate, Chain, ClientClass, Facts, Needs, SiteFacts};
+use classes::Sizes;
 use dataplane::stages::classify::PortView;
 use dataplane::tables::answers::AnswersBuilder;
 use dataplane::tables::plans;
@@ -98,6 +99,8 @@ pub struct Index {
     pub policies: Vec<PolicyKey>,
     /// Client classes by id.
     pub classes: Arc<Vec<ClientClass>>,
+    /// How much there is of what makes them.
+    pub sizes: Arc<Sizes>,
     /// Members by their index in the A records, as text, with the site.
     pub members_v4: Vec<(String, usize)>,
     /// The same for AAAA records.
@@ -157,6 +160,8 @@ pub struct Refreshed {
     pub snapshot: Snapshot,
     /// Client classes by id.
     pub classes: Arc<Vec<ClientClass>>,
+    /// How much there is of what makes them.
+    pub sizes: Arc<Sizes>,
 }
 
 impl Compiler {
@@ -270,6 +275,7 @@ impl Compiler {
                 config,
                 policies,
                 classes: classes.list,
+                sizes: classes.sizes,
                 members_v4,
                 members_v6,
             },
@@ -317,6 +323,7 @@ impl Compiler {
         Ok(Some(Refreshed {
             snapshot: kept.snapshot.clone(),
             classes: kept.cells.classes().clone(),
+            sizes: classes.sizes,
         }))
     }
 

@@ -148,7 +148,16 @@ impl Story<'_> {
                 None => "not looked up: the answer is the same for all".into(),
                 Some((_, _, class, _)) => {
                     let text = describe(&self.index.config, self.index.class(class.id));
-                    format!("{text}, matched to /{}", class.depth)
+                    let address = match self.request.ecs {
+                        Some(subnet) if by_subnet => subnet.network(),
+                        _ => self.request.from,
+                    };
+                    let known = self.index.config.data.describe(address);
+                    let known = match known.as_str() {
+                        "" => known,
+                        said => format!(" (databases: {said})"),
+                    };
+                    format!("{text}, matched to /{}{known}", class.depth)
                 }
             },
             isp: isp_name,

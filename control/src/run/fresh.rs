@@ -136,7 +136,12 @@ impl Live {
             }
             compiler.refresh(&changed)
         })?;
-        let Some(Refreshed { snapshot, classes }) = refreshed else {
+        let Some(Refreshed {
+            snapshot,
+            classes,
+            sizes,
+        }) = refreshed
+        else {
             return Ok(());
         };
         let generation = snapshot.generation;
@@ -144,7 +149,7 @@ impl Live {
         self.publisher.publish(snapshot.clone(), generation)?;
         if let Some(current) = &mut *self.current() {
             current.snapshot = snapshot;
-            current.index.classes = classes;
+            (current.index.classes, current.index.sizes) = (classes, sizes);
         }
         tracing::debug!(generation, "plans brought up to date");
         Ok(())

@@ -3,13 +3,15 @@
 use super::live::Live;
 use super::ports::mac_text;
 use crate::admin::api::{
-    Appliance, Events, ExplainRequest, Explanation, MemberStatus, OverrideReport, OverrideRequest,
-    PortStatus, ReloadFuture, ReportsStatus, ServiceStatus, SiteReportStatus, SiteStatus, Status, TcpStatus,
-    WorkerStatus,
+    Appliance, ClientsStatus, DatabaseStatus, Events, ExplainRequest, Explanation, IspStatus, MemberStatus,
+    OverrideReport, OverrideRequest, PortStatus, ReloadFuture, ReportsStatus, ServiceStatus,
+    SiteReportStatus, SiteStatus, Status, TcpStatus, WorkerStatus,
 };
-use crate::config::model::{Config, OnSilence};
+use crate::config::model::{Config, Isp, OnSilence};
+use crate::data::Table;
 use crate::health::TargetKey;
 use crate::overrides::Override;
+use crate::policy::Index;
 use crate::reports::store;
 use crate::tcp::Tally;
 use dataplane::counters::{Counter, Counters, Kind};
@@ -17,7 +19,7 @@ use dataplane::io::dpdk::DpdkQueues;
 use dataplane::worker::Worker;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::Instant;
+use std::time::{Instant, UNIX_EPOCH};
 
 impl Appliance for Live {
     fn status(&self) -> Status {
@@ -37,6 +39,7 @@ impl Appliance for Live {
             ports: self.port_status(),
             sites: sites(config, &services, &reported),
             reports: self.reports_status(&reported),
+            clients: current.as_ref().map(|c| clients(&c.index)).unwrap_or_default(),
             services,
             checks: self.checks(),
             overrides: self.overrides.list(),
@@ -195,6 +198,38 @@ impl Live {
                     .collect(),
             })
             .collect()
+    }
+}
+
+/// Client data and classes of a compiled configuration.
+fn clients(index: &Index) -> ClientsStatus {
+    fn database<T>(kind: &str, table: &Table<T>) -> DatabaseStatus {
+        DatabaseStatus {
+            file: table.path.display().to_string(),
+            kind: kind.into(),
+            rows: table.rows,
+            values: table.values.len(),
+            modified_at: table
+                .modified
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |t| t.as_secs()),
+        }
+    }
+    let (config, sizes) = (&index.config, &index.sizes);
+    let isp = |(isp, &[v4, v6]): (&Isp, &[usize; 2])| IspStatus {
+        name: isp.name.clone(),
+        asns: isp.asns.len(),
+        prefixes: (v4, v6),
+    };
+    let asn = config.data.asn.iter().map(|t| database("asn", t));
+    let country = config.data.country.iter().map(|t| database("country", t));
+    ClientsStatus {
+        classes: index.classes.len(),
+        prefixes: (sizes.prefixes[0], sizes.prefixes[1]),
+        measured: sizes.measured,
+        location_grid: sizes.location_grid,
+        isps: config.isps.iter().zip(&sizes.isps).map(isp).collect(),
+        databases: asn.chain(country).collect(),
     }
 }
 

@@ -184,7 +184,7 @@ pub(crate) struct Lab {
     pub(crate) wires: Vec<MemoryWire>,
     pub(crate) control: ControlLink<Snapshot>,
     pub(crate) published: Arc<Published>,
-    compiler: Compiler,
+    pub(crate) compiler: Compiler,
     /// Whether members are up.
     up: bool,
     /// Those that are down when members are up.

@@ -4,6 +4,7 @@
 
 mod abuse;
 mod cases;
+mod client_data;
 mod frames;
 mod lab;
 mod latency;

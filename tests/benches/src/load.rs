@@ -107,7 +107,7 @@ fn written(shape: Shape) -> Result<tempfile::TempDir> {
 }
 
 /// Time that this thread was on a CPU, seconds: what else runs on the machine does not count.
-fn cpu_time() -> Result<f64> {
+pub(crate) fn cpu_time() -> Result<f64> {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanoseconds = stat.split(' ').next().context("empty schedstat")?;
     Ok(nanoseconds.parse::<f64>()? / 1e9)

@@ -4,6 +4,7 @@
 //! The `inner-` commands are what the bench starts itself with, under valgrind or for each run on a real port.
 
 mod accuracy;
+mod classes;
 mod flows;
 mod generator;
 mod growth;
@@ -37,7 +38,8 @@ struct Args {
     /// Fewer pairs and smaller tables: minutes instead of a quarter of an hour.
     #[arg(long)]
     quick: bool,
-    /// Which groups (default: all): instructions, replay, wires, growth, health, load, reload, policy, generator, flows, accuracy. Or `profile KIND`: where the instructions of a kind go.
+    /// Which groups (default: all): instructions, replay, wires, growth, health, load, classes, reload, policy, generator,
+    /// flows, accuracy. Or `profile KIND`: where the instructions of a kind go.
     names: Vec<String>,
 }
 
@@ -57,6 +59,7 @@ const GROUPS: &[(&str, Group)] = &[
     ("growth", Group::Ports(growth::bench)),
     ("health", Group::Plain(health::bench)),
     ("load", Group::Plain(load::bench)),
+    ("classes", Group::Plain(classes::bench)),
     ("reload", Group::Plain(reload::bench)),
     ("policy", Group::Plain(policy::bench)),
     ("generator", Group::Plain(generator::bench)),
