@@ -339,6 +339,8 @@ impl Interner {
                     named.push(list);
                 }
             }
+            // A list may have a prefix twice: in its file too.
+            named.dedup();
             if !named.is_empty() {
                 state.named = self.with_lists(state.named, named);
             }
