@@ -34,8 +34,8 @@ fn a_good_configuration_is_summed_up_on_one_screen() {
         "example-asn.csv 3 rows",
         "KT 1 autonomous system, 1 prefixes",
         "peers 3 prefixes",
-        // Nothing known, KT, SKB.
-        "classes   3 by ",
+        "classes   ",
+        " by 11 prefixes",
     ] {
         assert!(summary.contains(part), "no `{part}` in\n{summary}");
     }
