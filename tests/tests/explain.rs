@@ -70,8 +70,8 @@ fn names_that_lead_elsewhere_are_explained() {
     let status = appliance.ask(&["status"]).unwrap();
     let rows: Vec<Vec<&str>> = status.lines().map(|l| l.split_whitespace().collect()).collect();
     for row in [
-        "www.cdn.test. cdn up - - - 1 a name: counts as up",
-        "198.51.100.1 seoul up - - - 1 no check",
+        "www.cdn.test. cdn up - - - 1 16/16 a name: counts as up",
+        "198.51.100.1 seoul up - - - 1 16/16 no check",
         "service *.img.example.com",
     ] {
         let words: Vec<&str> = row.split(' ').collect();

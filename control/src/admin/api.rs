@@ -1,5 +1,6 @@
 //! What the admin API says, as serde types: the appliance fills them in, the server sends them as
 //! JSON, the command line reads them back. Durations carry their unit in the name.
+// LONG: one list of types with a line of meaning for each field, and nothing else.
 
 use crate::alerts::{Event, WebhookStatus};
 use crate::health::{Standing, State, TargetStatus};

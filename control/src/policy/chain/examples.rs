@@ -1,6 +1,7 @@
 //! Worked examples of each metric, most of them Netmanias' and ServerIron's: figures and results are theirs.
 //!
 //! Korea is site 0 with balancer 1.1.1.1 (servers 1 and 2), the United States site 1 with 2.2.2.2 (servers 3 and 4).
+// LONG: one table of examples, metric after metric; each is a few lines.
 
 use super::facts::{Clients, Reading};
 use super::geo::{Level, biased_m, distance_m};
