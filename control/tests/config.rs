@@ -1033,6 +1033,20 @@ fn autonomous_systems_without_a_database_are_warned_of() {
     );
 }
 
+/// The published table of autonomous systems has such a row.
+#[test]
+fn ranges_that_overlap_are_warned_of() {
+    let asn = "214.95.0.0,215.0.255.255,749,a\n215.0.0.0,215.1.3.255,721,b\n";
+    let files = with_data("[data]\nasn = [\"a.csv\"]\n", &[("a.csv", asn)]);
+    let (config, warnings) = files.load().unwrap_or_else(|found| panic!("{found}"));
+    let said = "a.csv:0:0: 1 of its ranges begin within another: 215.0.0.0 to 215.1.3.255 in 214.95.0.0 to 215.0.255.255 \
+                (where ranges overlap, the one that begins last counts)";
+    assert_eq!(shown(&warnings), [said]);
+    let at = |address: &str| config.data.asn[0].find(address.parse().expect("an address"));
+    assert_eq!(at("214.255.255.255").map(|a| a.number), Some(749));
+    assert_eq!(at("215.0.128.0").map(|a| a.number), Some(721));
+}
+
 #[test]
 fn the_hash_covers_client_data() {
     let hash = |asn: &str, list: &str| {

@@ -39,11 +39,33 @@ fn databases<T>(
             continue;
         };
         match load(&path) {
-            Ok(table) => out.push(table),
+            Ok(table) => {
+                if let Some(warning) = overlap(&table) {
+                    found.push(warning);
+                }
+                out.push(table);
+            }
             Err(failure) => found.push(failure.into()),
         }
     }
     out
+}
+
+/// The warning of a database whose ranges overlap: published ones have such rows.
+fn overlap<T>(table: &data::Table<T>) -> Option<Diagnostic> {
+    let overlaps = table.overlaps?;
+    let [a, b] = overlaps.first;
+    let message = format!(
+        "{} of its ranges begin within another: {} to {} in {} to {}{}",
+        overlaps.count,
+        a.0,
+        a.1,
+        b.0,
+        b.1,
+        if overlaps.count > 1 { ", and others" } else { "" }
+    );
+    let help = "where ranges overlap, the one that begins last counts";
+    Some(Diagnostic::file(Severity::Warning, &table.path, message).help(help))
 }
 
 impl From<Failure> for Diagnostic {

@@ -195,15 +195,6 @@ mod tests {
         assert!(
             lines("network,geoname_id\n").contains("each line is: first address, last address, ASN, name")
         );
-        let overlap = asn(
-            Path::new("a.csv"),
-            format!("{good}1.0.0.9,1.0.0.9,2,b\n").as_bytes(),
-        )
-        .unwrap();
-        let overlap = overlap.finish(Path::new("a.csv")).unwrap_err().to_string();
-        assert_eq!(
-            overlap,
-            "a.csv: the ranges 1.0.0.0 to 1.0.0.255 and 1.0.0.9 to 1.0.0.9 overlap"
-        );
+        assert!(lines(&format!("{good}1.0.0.9,1.0.0.9\n")).contains("2 fields instead of 4"));
     }
 }

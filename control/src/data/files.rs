@@ -1,7 +1,7 @@
 //! Database files: read by what their name ends in, and kept by path, time and size, so that a reload parses only what
 //! changed. A table lives as long as a configuration holds it; nothing else keeps it.
 
-use super::ranges::{Range, Ranges};
+use super::ranges::{Overlaps, Range, Ranges};
 use super::{As, Place, csv, mmdb};
 use foldhash::fast::RandomState;
 use sha2::{Digest, Sha256};
@@ -23,7 +23,9 @@ pub struct Table<T> {
     pub digest: [u8; 32],
     /// Rows of the file: ranges of a CSV, networks of an MMDB.
     pub rows: usize,
-    /// The ranges, neighbours of one value joined. A value is an index in `values`.
+    /// Ranges of the file that overlapped others, if any did.
+    pub overlaps: Option<Overlaps>,
+    /// The ranges, disjoint, neighbours of one value joined. A value is an index in `values`.
     pub ranges: Ranges,
     /// What ranges have, each once.
     pub values: Vec<T>,
@@ -142,10 +144,7 @@ impl<T> Collected<T> {
 
     /// The table, its time and digest still unknown.
     pub(super) fn finish(mut self, path: &Path) -> Result<Table<T>, Failure> {
-        self.ranges.tidy().map_err(|[a, b]| {
-            let message = format!("the ranges {} to {} and {} to {} overlap", a.0, a.1, b.0, b.1);
-            Failure::new(path, message)
-        })?;
+        let overlaps = self.ranges.tidy();
         if self.rows == 0 {
             return Err(Failure::new(path, "holds nothing"));
         }
@@ -155,6 +154,7 @@ impl<T> Collected<T> {
             modified: SystemTime::UNIX_EPOCH,
             digest: [0; 32],
             rows: self.rows,
+            overlaps,
             ranges: self.ranges,
             values: self.values,
         })

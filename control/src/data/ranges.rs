@@ -24,13 +24,18 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Sorts, and joins neighbours of one value.
-    ///
-    /// # Errors
-    /// Two ranges that overlap: first and last of each.
-    pub(crate) fn tidy(&mut self) -> Result<(), [(IpAddr, IpAddr); 2]> {
-        tidy(&mut self.v4, |a| IpAddr::V4(a.into()))?;
-        tidy(&mut self.v6, |a| IpAddr::V6(a.into()))
+    /// Sorts, makes ranges that overlap disjoint, and joins neighbours of one value. Of ranges that hold an address the one that
+    /// begins last counts, of those the narrowest. Gives what overlapped.
+    pub(crate) fn tidy(&mut self) -> Option<Overlaps> {
+        let v4 = tidy(&mut self.v4, |a| IpAddr::V4(a.into()));
+        let v6 = tidy(&mut self.v6, |a| IpAddr::V6(a.into()));
+        match (v4, v6) {
+            (Some(a), Some(b)) => Some(Overlaps {
+                count: a.count + b.count,
+                ..a
+            }),
+            (a, b) => a.or(b),
+        }
     }
 
     /// The value that holds for an address.
@@ -46,11 +51,17 @@ impl Ranges {
 pub(crate) trait Address: Copy + Ord {
     /// The one behind it; `None` behind the last.
     fn next(self) -> Option<Self>;
+    /// The one before it; `None` before the first.
+    fn previous(self) -> Option<Self>;
 }
 
 impl Address for u32 {
     fn next(self) -> Option<Self> {
         self.checked_add(1)
+    }
+
+    fn previous(self) -> Option<Self> {
+        self.checked_sub(1)
     }
 }
 
@@ -58,21 +69,66 @@ impl Address for u128 {
     fn next(self) -> Option<Self> {
         self.checked_add(1)
     }
+
+    fn previous(self) -> Option<Self> {
+        self.checked_sub(1)
+    }
 }
 
-fn tidy<A: Address>(
-    ranges: &mut Vec<Range<A>>,
-    shown: impl Fn(A) -> IpAddr,
-) -> Result<(), [(IpAddr, IpAddr); 2]> {
-    ranges.sort_by_key(|r| r.first);
+/// Ranges of a file that are not disjoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overlaps {
+    /// Ranges that begin within another.
+    pub count: usize,
+    /// First and last address of the first of them, and of the one that it begins in.
+    pub first: [(IpAddr, IpAddr); 2],
+}
+
+fn tidy<A: Address>(ranges: &mut Vec<Range<A>>, shown: impl Fn(A) -> IpAddr) -> Option<Overlaps> {
+    ranges.sort_by(|a, b| a.first.cmp(&b.first).then(b.last.cmp(&a.last)));
     let overlap = ranges.windows(2).find(|pair| pair[0].last >= pair[1].first);
-    if let Some(pair) = overlap {
-        let ends = |r: &Range<A>| (shown(r.first), shown(r.last));
-        return Err([ends(&pair[0]), ends(&pair[1])]);
-    }
+    let ends = |r: &Range<A>| (shown(r.first), shown(r.last));
+    let overlaps = overlap.map(|pair| [ends(&pair[1]), ends(&pair[0])]);
+    let overlaps = overlaps.map(|first| Overlaps {
+        count: flatten(ranges),
+        first,
+    });
     join(ranges);
     ranges.shrink_to_fit();
-    Ok(())
+    overlaps
+}
+
+/// Makes sorted ranges disjoint; how many began within another.
+fn flatten<A: Address>(ranges: &mut Vec<Range<A>>) -> usize {
+    let mut out: Vec<Range<A>> = Vec::with_capacity(ranges.len());
+    let mut count = 0;
+    // Ranges that have begun, the last of which counts, and the first address that nothing is said of yet.
+    let mut begun: Vec<Range<A>> = Vec::new();
+    let mut next: Option<A> = None;
+    let mut say = |next: &mut Option<A>, last: A, value: u32| {
+        if let Some(first) = next.filter(|first| *first <= last) {
+            out.push(Range { first, last, value });
+            *next = last.next();
+        }
+    };
+    for range in ranges.drain(..) {
+        while let Some(top) = begun.pop_if(|top| top.last < range.first) {
+            say(&mut next, top.last, top.value);
+        }
+        if let Some(top) = begun.last() {
+            count += 1;
+            if let Some(last) = range.first.previous() {
+                say(&mut next, last, top.value);
+            }
+        }
+        next = Some(range.first);
+        begun.push(range);
+    }
+    while let Some(top) = begun.pop() {
+        say(&mut next, top.last, top.value);
+    }
+    *ranges = out;
+    count
 }
 
 /// Joins neighbours of one value, of ascending ranges.
@@ -178,7 +234,7 @@ mod tests {
             ],
             v6: vec![],
         };
-        ranges.tidy().unwrap();
+        assert_eq!(ranges.tidy(), None);
         assert_eq!(
             ranges.v4,
             [r(0, 19, 1), r(20, 29, 2), r(31, 40, 2), r(u32::MAX, u32::MAX, 2)]
@@ -188,11 +244,49 @@ mod tests {
             [at(0), at(19), at(20), at(30), at(31), at(41), at(u32::MAX)],
             [Some(1), Some(1), Some(2), None, Some(2), None, Some(2)]
         );
+        // One that begins within another and goes on behind it, as in a real file; one within another.
         let mut wrong = Ranges {
-            v4: vec![r(5, 9, 1), r(0, 5, 1)],
+            v4: vec![r(5, 9, 2), r(0, 5, 1), r(20, 29, 3), r(22, 23, 4)],
             v6: vec![],
         };
         let v4 = |n: u32| IpAddr::V4(n.into());
-        assert_eq!(wrong.tidy(), Err([(v4(0), v4(5)), (v4(5), v4(9))]));
+        assert_eq!(
+            wrong.tidy(),
+            Some(Overlaps {
+                count: 2,
+                first: [(v4(5), v4(9)), (v4(0), v4(5))]
+            })
+        );
+        assert_eq!(
+            wrong.v4,
+            [r(0, 4, 1), r(5, 9, 2), r(20, 21, 3), r(22, 23, 4), r(24, 29, 3)]
+        );
+    }
+
+    proptest! {
+        /// Whatever overlaps: each address has the value of the range that begins last, of those the narrowest.
+        #[test]
+        fn overlaps_come_out_as_a_scan_of_all_says(
+            points in proptest::collection::vec((0u32..40, 0u32..12), 0..16),
+            high: bool,
+        ) {
+            // At either end of the addresses.
+            let base = if high { u32::MAX - 51 } else { 0 };
+            let mut seen = std::collections::BTreeSet::new();
+            let all: Vec<Range<u32>> = points
+                .into_iter()
+                .filter(|p| seen.insert(*p))
+                .zip(0..)
+                .map(|((first, more), value)| Range { first: base + first, last: base + first + more, value })
+                .collect();
+            let mut ranges = Ranges { v4: all.clone(), v6: vec![] };
+            ranges.tidy();
+            prop_assert!(ranges.v4.windows(2).all(|pair| pair[0].last < pair[1].first));
+            for address in base..=base + 51 {
+                let holds = all.iter().filter(|r| (r.first..=r.last).contains(&address));
+                let want = holds.max_by_key(|r| (r.first, std::cmp::Reverse(r.last))).map(|r| r.value);
+                prop_assert_eq!(ranges.find(IpAddr::V4(address.into())), want, "{}", address);
+            }
+        }
     }
 }
