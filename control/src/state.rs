@@ -35,7 +35,7 @@ pub fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Reads a file that [`write`] made; `None` if there is none, or none that can be read.
+/// Reads a file that [`write()`] made; `None` if there is none, or none that can be read.
 pub fn read<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let read = fs::read(path).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
     match read {

@@ -2,8 +2,8 @@
 //! the configuration says over both, laid over each other into client classes.
 //!
 //! `config` loads the files by [`load_asn`] and [`load_places`]; the policy compiler lays all over each other by
-//! [`overlay::overlay`] and builds the table that workers read. [`csv`] and [`mmdb`] read databases, [`prefix_file`]
-//! operators' lists; [`files`] keeps what was parsed, so that a reload reads only what changed on disk.
+//! [`overlay::overlay`] and builds the table that workers read. `csv` and `mmdb` read databases, `prefix_file`
+//! operators' lists; `files` keeps what was parsed, so that a reload reads only what changed on disk.
 
 pub mod countries;
 mod csv;

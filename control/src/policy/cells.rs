@@ -1,4 +1,4 @@
-//! The cells [policy][class]: compiled whole for a configuration, and again where something that they go by changed.
+//! The cells `[policy][class]`: compiled whole for a configuration, and again where something that they go by changed.
 //!
 //! Owned by the compiler. A policy looks at some attributes of a class only, so classes that are the same to it are
 //! ranked once. What changes is found by whose it is: a site's readings touch the policies that have the site and a metric that

@@ -7,7 +7,7 @@
 //! [`super::Entry::mean`] makes means of epochs.
 //!
 //! Called by `stages::flow_latency` and by offline work, with one packet of one flow at a time, in order of arrival.
-//! Fixed point throughout. [`reference`] has the published algorithms, for comparison; no stage uses them.
+//! Fixed point throughout. [`mod@reference`] has the published algorithms, for comparison; no stage uses them.
 
 mod ack_rule;
 #[cfg(test)]
