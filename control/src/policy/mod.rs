@@ -151,6 +151,9 @@ struct Kept {
     records: Vec<pools::Records>,
     config: Arc<Config>,
     policies: Vec<PolicyKey>,
+    sizes: Arc<Sizes>,
+    /// Prefixes that are classes of their own.
+    measured: Vec<IpNet>,
 }
 
 /// What came out otherwise.
@@ -268,6 +271,8 @@ impl Compiler {
             records,
             config: config.clone(),
             policies: policies.clone(),
+            sizes: classes.sizes.clone(),
+            measured: self.measured.clone(),
         });
         Ok(Compiled {
             snapshot,
@@ -286,22 +291,36 @@ impl Compiler {
     /// the TTLs of degraded pools. `None` when all came out as it was.
     ///
     /// # Errors
-    /// When the kernel has no memory, or measured prefixes make more classes than the policies have room for.
+    /// When the kernel has no memory. Measured prefixes that make more classes than there is room for are left out.
     pub fn refresh(&mut self, changed: &Changed) -> Result<Option<Refreshed>> {
         let Some(kept) = &mut self.kept else {
             return Ok(None);
         };
         let mut others = kept.cells.refresh(changed, &self.facts) > 0;
-        let classes = self.classes.of(&kept.config, &kept.policies, &self.measured)?;
-        if !Arc::ptr_eq(&classes.table, &kept.snapshot.classes) {
-            let (count, room) = (classes.list.len(), kept.cells.room());
-            anyhow::ensure!(
-                count <= room,
-                "{count} client classes, and room for {room} until the next reload"
-            );
-            kept.cells.set_classes(classes.list, &self.facts);
-            kept.snapshot.classes = classes.table;
-            others = true;
+        let room = kept.cells.room();
+        let classes = self.classes.of(&kept.config, &kept.policies, &self.measured);
+        let fitting = classes.and_then(|classes| match classes.list.len() {
+            count if count <= room => Ok(classes),
+            count => anyhow::bail!("{count} client classes, and room for {room} until the next reload"),
+        });
+        match fitting {
+            Ok(classes) => {
+                if !Arc::ptr_eq(&classes.table, &kept.snapshot.classes) {
+                    kept.cells.set_classes(classes.list.clone(), &self.facts);
+                    kept.snapshot.classes = classes.table.clone();
+                    others = true;
+                }
+                kept.sizes = classes.sizes;
+                kept.measured.clone_from(&self.measured);
+            }
+            // The classes stay as they are; nothing else waits for that.
+            Err(error) => {
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "measured prefixes do not become classes"
+                );
+                self.measured.clone_from(&kept.measured);
+            }
         }
         if others {
             kept.snapshot.cells = kept.cells.table();
@@ -323,7 +342,7 @@ impl Compiler {
         Ok(Some(Refreshed {
             snapshot: kept.snapshot.clone(),
             classes: kept.cells.classes().clone(),
-            sizes: classes.sizes,
+            sizes: kept.sizes.clone(),
         }))
     }
 

@@ -141,6 +141,41 @@ fn new_classes_are_ranked_and_the_others_left_alone() {
 }
 
 #[test]
+fn measured_prefixes_without_room_hold_up_nothing_else() {
+    // Nobody reports here, so there is room for no measured prefix.
+    let config = Arc::new(with_service(|c| {
+        c.services[0].chain = vec![Metric::Health, Metric::Latency, Metric::Static];
+        c.services[0].ttl_degraded = 7;
+    }));
+    let mut compiler = Compiler::default();
+    let first = compiler
+        .compile(config, Vec::new(), |_| Standing::UP, 0)
+        .unwrap()
+        .snapshot;
+    compiler.measured = vec!["10.9.0.0/24".parse().unwrap()];
+    let member = Target {
+        address: "198.51.100.11".parse().unwrap(),
+        check: None,
+    };
+    let of = |t: &Target| {
+        if *t == member {
+            Standing::DOWN
+        } else {
+            Standing::UP
+        }
+    };
+    compiler.slots.lock().unwrap().standing_changed(&member, of);
+    let before = first.plans.records_a.to_vec();
+    let next = compiler
+        .refresh(&Changed::default())
+        .unwrap()
+        .expect("another snapshot")
+        .snapshot;
+    assert!(Arc::ptr_eq(&next.classes, &first.classes));
+    assert_ne!(next.plans.records_a.to_vec(), before);
+}
+
+#[test]
 fn ttls_fall_while_a_member_is_down_or_ramps() {
     let config = Arc::new(with_service(|c| {
         (c.services[0].ttl, c.services[0].ttl_degraded) = (60, 7);
