@@ -8,6 +8,7 @@ pub mod cli;
 pub mod config;
 pub mod data;
 pub mod health;
+pub mod latency;
 pub mod netns;
 pub mod overrides;
 pub mod policy;

@@ -230,7 +230,8 @@ fn ports_have_roles_and_latency_its_defaults() {
     );
     assert_eq!(config.latency, Latency::default());
     let seconds = Duration::from_secs;
-    let more = "[latency]\nflows = 5000\nidle = \"10s\"\ncutoff = \"2s\"\nepoch = \"3s\"\nquic_ports = [8443]\nquic_id = 4\n";
+    let more = "[latency]\nflows = 5000\nidle = \"10s\"\ncutoff = \"2s\"\nepoch = \"3s\"\nquic_ports = [8443]\nquic_id = 4\n\
+                window = \"12s\"\nhold = \"0s\"\ncells = 7\nfile = \"s.csv\"\nfile_size = \"5kB\"\nfile_keep = 2\n";
     let (config, _) = Files::new(&with_more(more), ZONE).load().expect("is right");
     let want = Latency {
         flows: 5000,
@@ -239,6 +240,12 @@ fn ports_have_roles_and_latency_its_defaults() {
         epoch: seconds(3),
         quic_ports: vec![8443],
         quic_id: 4,
+        window: seconds(12),
+        hold: Duration::ZERO,
+        cells: 7,
+        file: Some(config.path.parent().unwrap().join("s.csv")),
+        file_size: 5 << 10,
+        file_keep: 2,
     };
     assert_eq!(config.latency, want);
     let port = |rest: &str| {

@@ -2,6 +2,7 @@
 //! JSON, the command line reads them back. Durations carry their unit in the name.
 // LONG: one list of types with a line of meaning for each field, and nothing else.
 
+use super::latency::{LatencyReport, LatencyStatus};
 use crate::alerts::{Event, WebhookStatus};
 use crate::health::{Standing, State, TargetStatus};
 use crate::overrides::Override;
@@ -30,6 +31,9 @@ pub trait Appliance: Send + Sync + 'static {
 
     /// `GET /v1/events`.
     fn events(&self) -> Events;
+
+    /// `GET /v1/latency`, and what `/metrics` tells of it.
+    fn latency(&self) -> LatencyReport;
 
     /// `GET /v1/overrides`, in the order in which they count: the last that matches a member.
     fn overrides(&self) -> Vec<Override>;
@@ -76,6 +80,9 @@ pub struct Status {
     /// Where sites report to; `None` where they do not.
     #[serde(default)]
     pub reports: Option<ReportsStatus>,
+    /// What becomes of latency samples; `None` where no port measures.
+    #[serde(default)]
+    pub latency: Option<LatencyStatus>,
     /// The ports, in the order of the configuration.
     pub ports: Vec<PortStatus>,
     /// The sites, in the order of the configuration.

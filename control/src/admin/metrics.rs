@@ -4,6 +4,7 @@
 use super::api::{
     DatabaseStatus, MemberStatus, PortStatus, ServiceStatus, SiteReportStatus, Status, WorkerStatus,
 };
+use super::latency::LatencyReport;
 use crate::health::{Standing, State};
 use crate::reports::counters::Received;
 use crate::tcp::counters::{Connection, Labelled, Punted, Sent};
@@ -20,9 +21,13 @@ use std::fmt;
 pub use prometheus_text::CONTENT_TYPE;
 
 /// Everything as one scrape's text.
-pub fn render(status: Status, counters: Vec<(usize, Counters)>) -> String {
+pub fn render(status: Status, counters: Vec<(usize, Counters)>, latency: LatencyReport) -> String {
     let mut registry = Registry::with_prefix("windrose");
-    registry.register_collector(Box::new(Scrape { status, counters }));
+    registry.register_collector(Box::new(Scrape {
+        status,
+        counters,
+        latency,
+    }));
     let mut text = String::new();
     prometheus_text::encode(&mut text, &registry).expect("writing to a string does not fail");
     text
@@ -32,6 +37,7 @@ pub fn render(status: Status, counters: Vec<(usize, Counters)>) -> String {
 struct Scrape {
     status: Status,
     counters: Vec<(usize, Counters)>,
+    latency: LatencyReport,
 }
 
 impl Collector for Scrape {
@@ -44,16 +50,17 @@ impl Collector for Scrape {
         self.ports(&mut families)?;
         self.reports(&mut families)?;
         self.clients(&mut families)?;
+        super::latency_metrics::encode(&self.status, &self.latency, &mut families)?;
         self.health(&mut families)
     }
 }
 
 /// Writes whole families.
-struct Families<'a>(DescriptorEncoder<'a>);
+pub(super) struct Families<'a>(DescriptorEncoder<'a>);
 
 impl Families<'_> {
     /// A counter; `name` is without its `_total`.
-    fn counter<L: EncodeLabelSet, V: EncodeCounterValue>(
+    pub(super) fn counter<L: EncodeLabelSet, V: EncodeCounterValue>(
         &mut self,
         name: &str,
         help: &str,
@@ -69,7 +76,7 @@ impl Families<'_> {
     }
 
     /// A gauge.
-    fn gauge<L: EncodeLabelSet, V: EncodeGaugeValue>(
+    pub(super) fn gauge<L: EncodeLabelSet, V: EncodeGaugeValue>(
         &mut self,
         name: &str,
         help: &str,
@@ -104,7 +111,7 @@ impl Families<'_> {
 }
 
 /// No labels.
-const BARE: [(&str, &str); 0] = [];
+pub(super) const BARE: [(&str, &str); 0] = [];
 
 impl Scrape {
     fn appliance(&self, families: &mut Families<'_>) -> fmt::Result {

@@ -7,6 +7,8 @@
 
 pub mod api;
 pub mod client;
+pub mod latency;
+mod latency_metrics;
 pub mod metrics;
 pub mod server;
 pub mod socket;

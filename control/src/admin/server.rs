@@ -1,11 +1,12 @@
 //! The endpoints, and the tasks that serve them. Bound by the run loop at start-up, so that a taken
 //! socket is told before any port opens; served once the appliance runs.
 //!
-//! `GET /v1/status`, `GET /v1/explain?name=&type=&from=&ecs=`, `POST /v1/reload`, `GET /v1/events`, `/v1/overrides`
+//! `GET /v1/status`, `GET /v1/explain?name=&type=&from=&ecs=`, `POST /v1/reload`, `GET /v1/events`, `GET /v1/latency`, `/v1/overrides`
 //! (`GET`; `POST ?glob=&action=&weight=&for_s=&comment=`; `DELETE ?glob=`), `GET /metrics`, `GET /healthz`. Over TCP all but `/metrics` need `Authorization: Bearer TOKEN`; who may open the
 //! Unix socket is trusted. Errors are JSON: `{"error": "..."}`.
 
 use super::api::{Appliance, ClearRequest, ErrorBody, Events, ExplainRequest, OverrideRequest, Status};
+use super::latency::LatencyReport;
 use super::metrics;
 use super::socket::{self, SocketError, SocketFile};
 use crate::config::model;
@@ -132,6 +133,7 @@ fn routes(appliance: Arc<dyn Appliance>) -> Router {
         .route("/v1/explain", get(explain))
         .route("/v1/reload", post(reload))
         .route("/v1/events", get(events))
+        .route("/v1/latency", get(latency))
         .route(
             "/v1/overrides",
             get(overrides).post(set_override).delete(clear_overrides),
@@ -175,6 +177,10 @@ async fn events(State(appliance): State<Arc<dyn Appliance>>) -> Json<Events> {
     Json(appliance.events())
 }
 
+async fn latency(State(appliance): State<Arc<dyn Appliance>>) -> Json<LatencyReport> {
+    Json(appliance.latency())
+}
+
 async fn overrides(State(appliance): State<Arc<dyn Appliance>>) -> Json<Vec<Override>> {
     Json(appliance.overrides())
 }
@@ -208,7 +214,11 @@ async fn clear_overrides(
 }
 
 async fn metrics(State(appliance): State<Arc<dyn Appliance>>) -> Response {
-    let text = metrics::render(appliance.status(), appliance.worker_counters());
+    let text = metrics::render(
+        appliance.status(),
+        appliance.worker_counters(),
+        appliance.latency(),
+    );
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response()
 }
 

@@ -5,6 +5,7 @@
 use super::*;
 use crate::admin::api::*;
 use crate::admin::client::{self, ClientError};
+use crate::admin::latency::{LatencyCell, LatencyEvidence, LatencyReport, LatencyStatus, LatencyTimes};
 use crate::alerts::{Event, Kind as EventKind, WebhookStatus};
 use crate::health::State as Health;
 use crate::overrides::Action;
@@ -16,6 +17,85 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// A status with something in every field.
+/// Two sites as one ISP's clients see them, with what others see.
+pub(crate) fn sample_latency() -> LatencyReport {
+    let times = |count, [p50, p90, p99]: [f64; 3]| LatencyTimes {
+        count,
+        p50_ms: Some(p50),
+        p90_ms: Some(p90),
+        p99_ms: Some(p99),
+    };
+    let evidence = |value_ms, measured_ms, flows| LatencyEvidence {
+        value_ms,
+        measured_ms,
+        flows,
+        age_s: 14.0,
+        held: None,
+        held_s: None,
+    };
+    let seoul = LatencyCell {
+        clients: "KT".into(),
+        site: "seoul".into(),
+        responses: times(1000, [38.1, 58.0, 207.0]),
+        flows: 412,
+        trend: Some(0.25),
+        answers: times(900, [36.0, 50.0, 200.0]),
+        handshakes: times(400, [9.5, 12.0, 30.0]),
+        retransmitted: 7,
+        low: 3,
+        confidence: Some("fair".into()),
+        doubts: vec!["timing".into()],
+        age_s: 14.0,
+        ..LatencyCell::default()
+    };
+    LatencyReport {
+        window_s: 30.0,
+        status: LatencyStatus {
+            samples: 5000,
+            low: 9,
+            lost: 4,
+            unknown: 2,
+            cells: 12,
+            cells_max: 2000,
+            evicted: 1,
+            changes: 6,
+            leader_changes: 3,
+            file: Some((4_990, 8)),
+        },
+        sites: vec!["seoul".into(), "busan".into()],
+        cells: vec![
+            LatencyCell {
+                clients: "KT".into(),
+                site: "busan".into(),
+                responses: times(900, [41.0, 61.0, 81.0]),
+                flows: 50,
+                confidence: Some("high".into()),
+                age_s: 0.5,
+                evidence: Some(evidence(41.0, 41.0, 50)),
+                ..LatencyCell::default()
+            },
+            LatencyCell {
+                evidence: Some(LatencyEvidence {
+                    held: Some("shared".into()),
+                    held_s: Some(90.0),
+                    ..evidence(41.0, 38.1, 412)
+                }),
+                ..seoul.clone()
+            },
+            LatencyCell {
+                member: Some("203.0.113.1".parse().unwrap()),
+                ..seoul.clone()
+            },
+            LatencyCell {
+                clients: "others".into(),
+                site: "seoul".into(),
+                responses: times(5, [12.5, 13.0, 13.0]),
+                ..LatencyCell::default()
+            },
+        ],
+    }
+}
+
 pub(crate) fn sample_status() -> Status {
     let member =
         |address: &str, state, since_s, last_check_age_s, last_check_ms, weight, reason: &str| MemberStatus {
@@ -76,6 +156,7 @@ pub(crate) fn sample_status() -> Status {
             punted: BTreeMap::from([("forwarded".into(), 50), ("not_tcp".into(), 5)]),
             sent: BTreeMap::from([("injected".into(), 40), ("unknown_neighbour".into(), 6)]),
         }),
+        latency: Some(sample_latency().status),
         ports: vec![PortStatus {
             name: "isp".into(),
             device: "net_af_packet0,iface=e1".into(),
@@ -257,6 +338,10 @@ impl Appliance for Fake {
             events: vec![Event::new(EventKind::Failover, "vod.example.com", "5xx", "moved")],
             webhooks: vec![WebhookStatus::default()],
         }
+    }
+
+    fn latency(&self) -> LatencyReport {
+        sample_latency()
     }
 
     fn overrides(&self) -> Vec<Override> {
@@ -658,6 +743,68 @@ async fn metrics_are_valid_and_hold_every_counter() {
         ),
         ("windrose_report_feed_down", "".into(), 1.0),
         ("windrose_report_rtt_prefixes", "".into(), 12.0),
+        (
+            "windrose_latency_seconds",
+            "clients=\"KT\",site=\"seoul\",quantile=\"0.99\"".into(),
+            0.207,
+        ),
+        (
+            "windrose_latency_responses",
+            "clients=\"KT\",site=\"seoul\"".into(),
+            1000.0,
+        ),
+        (
+            "windrose_latency_flows",
+            "clients=\"KT\",site=\"seoul\"".into(),
+            412.0,
+        ),
+        (
+            "windrose_latency_handshake_seconds",
+            "clients=\"KT\",site=\"seoul\"".into(),
+            0.0095,
+        ),
+        (
+            "windrose_latency_answer_seconds",
+            "clients=\"KT\",site=\"seoul\"".into(),
+            0.036,
+        ),
+        (
+            "windrose_latency_retransmitted",
+            "clients=\"KT\",site=\"seoul\"".into(),
+            7.0,
+        ),
+        (
+            "windrose_latency_age_seconds",
+            "clients=\"KT\",site=\"seoul\"".into(),
+            14.0,
+        ),
+        (
+            "windrose_latency_evidence_seconds",
+            "clients=\"KT\",site=\"seoul\"".into(),
+            0.041,
+        ),
+        (
+            "windrose_latency_held",
+            "clients=\"KT\",site=\"seoul\"".into(),
+            1.0,
+        ),
+        (
+            "windrose_latency_samples_fate_total",
+            "fate=\"taken\"".into(),
+            4991.0,
+        ),
+        ("windrose_latency_samples_fate_total", "fate=\"low\"".into(), 9.0),
+        (
+            "windrose_latency_samples_fate_total",
+            "fate=\"unknown\"".into(),
+            2.0,
+        ),
+        ("windrose_latency_samples_fate_total", "fate=\"lost\"".into(), 4.0),
+        ("windrose_latency_cells", "".into(), 12.0),
+        ("windrose_latency_cells_evicted_total", "".into(), 1.0),
+        ("windrose_latency_evidence_changes_total", "".into(), 6.0),
+        ("windrose_latency_leader_changes_total", "".into(), 3.0),
+        ("windrose_latency_file_rows_total", "fate=\"lost\"".into(), 8.0),
         ("windrose_site_silent", "site=\"seoul\"".into(), 1.0),
         ("windrose_site_reports_total", "site=\"seoul\"".into(), 17.0),
         ("windrose_site_report_age_seconds", "site=\"seoul\"".into(), 75.0),

@@ -1,7 +1,10 @@
-//! `windrose latency --pcap`: what the appliance would measure on a capture, flow by flow, with the same stage.
+//! `windrose latency`: what a running appliance measures (`latency_matrix`); with `--pcap` what it would measure on a capture,
+//! flow by flow, with the same stage.
 //!
-//! Exit code 0; 1 when the capture cannot be read.
+//! Exit code 0; 1 when the capture cannot be read or the appliance refuses; 2 when none answers.
 
+use super::latency_matrix;
+use crate::admin::client;
 use crate::capture;
 use crate::config::units;
 use crate::policy::servers::span;
@@ -20,36 +23,46 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Frames between two looks at idle flows.
 const AGEING: u64 = 64;
 
-/// Measure response latency on a capture of users' traffic, of which one direction is enough.
+/// Show the response latency of users' traffic, by clients and site: of a running appliance, or flow by flow of a capture.
+///
+/// One direction of the traffic is enough. p50, p90 and p99 are of the responses, from a request to the next one that its answer
+/// caused, in the window that [latency] names, and the trend compares their median with that of the minutes before; `answer` is
+/// without think time, `handshake` that of TCP. Responses of low confidence are counted apart and steer nothing.
 #[derive(clap::Args, Debug)]
 pub(super) struct Args {
-    /// The capture: pcap or pcapng.
+    /// Admin socket of the appliance.
+    #[arg(long, value_name = "PATH", default_value = client::DEFAULT_SOCKET, conflicts_with = "pcap")]
+    socket: PathBuf,
+    /// Show members too, not only sites.
+    #[arg(long, conflicts_with = "pcap")]
+    members: bool,
+    /// Measure this capture instead: pcap or pcapng.
     #[arg(long, value_name = "FILE")]
-    pcap: PathBuf,
-    /// Measure these servers alone, such as 203.0.113.0/24; may be given several times. Without, whatever a SYN was sent to or,
+    pcap: Option<PathBuf>,
+    /// With --pcap: measure these servers alone, such as 203.0.113.0/24; may be given several times. Without, whatever a SYN was sent to or,
     /// where none was seen, the side with the lower port.
     #[arg(long, value_name = "PREFIX")]
     server: Vec<IpNet>,
-    /// What takes that long is a pause of the client, and no answer.
+    /// With --pcap: what takes that long is a pause of the client, and no answer.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = units::duration)]
     cutoff: Duration,
-    /// UDP ports of QUIC, four at most.
+    /// With --pcap: UDP ports of QUIC, four at most.
     #[arg(long, value_name = "PORT", default_value = "443")]
     quic_port: Vec<u16>,
-    /// Bytes of a connection id that tell QUIC flows apart, 0 to 8.
+    /// With --pcap: bytes of a connection id that tell QUIC flows apart, 0 to 8.
     #[arg(long, value_name = "BYTES", default_value_t = 8, value_parser = clap::value_parser!(u8).range(0..=8))]
     quic_id: u8,
-    /// Flows shown: those with most responses.
+    /// With --pcap: flows shown, those with most responses.
     #[arg(long, value_name = "N", default_value_t = 20)]
     flows: usize,
-    /// Print JSON, with all flows.
+    /// Print JSON, with all there is.
     #[arg(long)]
     json: bool,
 }
@@ -91,7 +104,10 @@ struct Measured {
 
 impl Args {
     pub(super) fn execute(self) -> ExitCode {
-        match self.measure() {
+        let Some(pcap) = &self.pcap else {
+            return latency_matrix::show(&self.socket, self.members, self.json);
+        };
+        match self.measure(pcap) {
             Ok(measured) => {
                 let text = if self.json {
                     format!("{:#}\n", measured.json())
@@ -109,7 +125,7 @@ impl Args {
         }
     }
 
-    fn measure(&self) -> Result<Measured> {
+    fn measure(&self, pcap: &Path) -> Result<Measured> {
         let list = self.server.iter().map(|net| Server {
             address: net.network(),
             len: net.prefix_len(),
@@ -140,7 +156,7 @@ impl Args {
         let mut told: Vec<LatencySample> = Vec::new();
         let (mut packets, mut unmeasured) = (0u64, 0);
         let begun = Instant::now();
-        let unknown = capture::read(&self.pcap, |frame| {
+        let unknown = capture::read(pcap, |frame| {
             let now = Moment::from_nanos(frame.at);
             packets += 1;
             if packets.is_multiple_of(AGEING) {
@@ -428,7 +444,8 @@ mod tests {
         let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/captures");
         let path = folder.join(name).to_string_lossy().into_owned();
         let args = [&["latency", "--pcap", &path][..], more].concat();
-        Line::parse_from(args).args.measure().unwrap().json()
+        let args = Line::parse_from(args).args;
+        args.measure(args.pcap.as_deref().unwrap()).unwrap().json()
     }
 
     /// A page fetched once, in frames with a priority tag. By the stamps of the capture: SYN .869344, ACK .939378; request
@@ -461,7 +478,7 @@ mod tests {
             concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"),
         ])
         .args;
-        let error = args.measure().err().unwrap();
+        let error = args.measure(args.pcap.as_deref().unwrap()).err().unwrap();
         assert!(
             error.to_string().contains("neither a pcap nor a pcapng file"),
             "{error}"

@@ -6,6 +6,7 @@ mod check;
 mod events;
 mod explain;
 mod latency;
+mod latency_matrix;
 mod reload;
 #[cfg(feature = "dpdk")]
 mod run;

@@ -8,6 +8,7 @@ use crate::admin::api::{
     WorkerStatus,
 };
 use crate::admin::client;
+use crate::admin::latency::LatencyStatus;
 use crate::health::Standing;
 use crate::overrides::Override;
 use hyper::Method;
@@ -75,6 +76,9 @@ fn render(status: &Status, now: u64) -> String {
     sites(&mut out, status);
     if let Some(status) = &status.reports {
         reports(&mut out, status);
+    }
+    if let Some(status) = &status.latency {
+        latency(&mut out, status);
     }
     clients(&mut out, &status.clients, now);
     for service in &status.services {
@@ -255,6 +259,29 @@ fn reports(out: &mut String, status: &ReportsStatus) {
         .collect();
     if !odd.is_empty() {
         let _ = writeln!(out, "reports refused: {}", odd.join(", "));
+    }
+}
+
+/// One line, and one more for what was lost, if anything was.
+fn latency(out: &mut String, status: &LatencyStatus) {
+    let _ = writeln!(
+        out,
+        "\nresponse latency: {} samples, {} of them of low confidence; {} of {} cells; answers changed by it {} times",
+        status.samples, status.low, status.cells, status.cells_max, status.changes,
+    );
+    let (_, file) = status.file.unwrap_or_default();
+    let odd: Vec<String> = [
+        ("samples dropped by workers", status.lost),
+        ("samples of unknown tables", status.unknown),
+        ("cells that gave way", status.evicted),
+        ("rows lost on the way to the file", file),
+    ]
+    .into_iter()
+    .filter(|(_, count)| *count > 0)
+    .map(|(what, count)| format!("{what} {count}"))
+    .collect();
+    if !odd.is_empty() {
+        let _ = writeln!(out, "LATENCY IS LOST: {}", odd.join(", "));
     }
 }
 
@@ -465,6 +492,9 @@ seoul  KT   1/2  SILENT (avoid)  1m15s    400000  900.0 Mb/s     120     9
 
 reports on 192.0.2.1:8853, certificate ab12; 12 prefixes for RTTs; ALL SILENT: none is avoided for it
 reports refused: bad_token 3
+
+response latency: 5000 samples, 9 of them of low confidence; 12 of 2000 cells; answers changed by it 6 times
+LATENCY IS LOST: samples dropped by workers 4, samples of unknown tables 2, cells that gave way 1, rows lost on the way to the file 8
 
 client classes 4 by 300 IPv4 and 20 IPv6 prefixes, 1 measured; locations rounded to 0.1 degrees
 

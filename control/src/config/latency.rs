@@ -3,6 +3,7 @@
 use super::reader::{Report, Table};
 use super::sections::PlacedPort;
 use dataplane::tables::servers::QUIC_PORTS;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// `[latency]`.
@@ -20,6 +21,19 @@ pub struct Latency {
     pub quic_ports: Vec<u16>,
     /// `quic_id = 8`: bytes of a connection id that tell QUIC flows apart; no more than the servers' ids are long.
     pub quic_id: u8,
+    /// `window = "30s"`: figures and evidence are of that time.
+    pub window: Duration,
+    /// `hold = "2m"`: a site that clients were sent away from counts as no better than the one that they go to for that long;
+    /// zero: not at all.
+    pub hold: Duration,
+    /// `cells = 2000`: clients and sites that figures are kept of.
+    pub cells: usize,
+    /// `file`: where samples are written to, if anywhere.
+    pub file: Option<PathBuf>,
+    /// `file_size = "64MB"`: a file that would get longer is turned over.
+    pub file_size: u64,
+    /// `file_keep = 4`: files that are kept, with the one in use.
+    pub file_keep: u32,
 }
 
 impl Default for Latency {
@@ -31,6 +45,12 @@ impl Default for Latency {
             epoch: Duration::from_secs(1),
             quic_ports: vec![443],
             quic_id: 8,
+            window: Duration::from_secs(30),
+            hold: Duration::from_secs(120),
+            cells: 2000,
+            file: None,
+            file_size: 64 << 20,
+            file_keep: 4,
         }
     }
 }
@@ -47,8 +67,8 @@ pub enum Role {
     Bridge(String),
 }
 
-/// `[latency]`.
-pub(crate) fn latency(table: &Table<'_>) -> Latency {
+/// `[latency]`. A relative file is taken from the folder `base`, where the TOML file lies.
+pub(crate) fn latency(table: &Table<'_>, base: &Path) -> Latency {
     let plain = Latency::default();
     let duration = |key, range, limits, default| {
         let value = table.get(key).and_then(|value| value.duration(range, limits));
@@ -94,6 +114,28 @@ pub(crate) fn latency(table: &Table<'_>) -> Latency {
             .get("quic_id")
             .and_then(|value| value.integer(0..=8))
             .unwrap_or(plain.quic_id),
+        window: duration(
+            "window",
+            millis(1_000)..=millis(300_000),
+            "from 1s to 5m",
+            plain.window,
+        ),
+        hold: duration("hold", millis(0)..=millis(3_600_000), "from 0s to 1h", plain.hold),
+        cells: table
+            .get("cells")
+            .and_then(|value| value.integer::<u32>(1..=1_000_000))
+            .map_or(plain.cells, |cells| cells as usize),
+        file: table
+            .get("file")
+            .and_then(|value| Some(base.join(value.string()?))),
+        file_size: table
+            .get("file_size")
+            .and_then(|value| value.size(1_000..=1 << 40, "from 1kB to 1TB"))
+            .unwrap_or(plain.file_size),
+        file_keep: table
+            .get("file_keep")
+            .and_then(|value| value.integer(1..=1000))
+            .unwrap_or(plain.file_keep),
     }
 }
 

@@ -155,7 +155,7 @@ fn sections_of(document: &Table<'_>, path: &Path, text: &str, found: &mut Diagno
         None => sections::admin(None),
     };
     let latency = match one("latency", "[latency]") {
-        Some(table) => table.read(latency::latency),
+        Some(table) => table.read(|table| latency::latency(table, base)),
         None => latency::Latency::default(),
     };
     let ports: Vec<_> = document

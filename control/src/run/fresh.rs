@@ -6,8 +6,8 @@
 use super::live::{Live, lock};
 use crate::config::model::Config;
 use crate::policy::cells::Changed;
-use crate::policy::chain::Facts;
 use crate::policy::chain::facts::Clients;
+use crate::policy::chain::{Evidence, Facts, Source};
 use crate::policy::{Refreshed, site_shares};
 use crate::reports::Changes;
 use anyhow::Result;
@@ -21,6 +21,8 @@ use std::time::Instant;
 const LAG: Duration = Duration::from_millis(50);
 /// How often clients that workers saw are looked at.
 const CLIENTS_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked whether passing traffic tells of other latencies: answers change by that no more often.
+const JUDGE_EVERY: Duration = Duration::from_secs(1);
 /// How often everything is looked at again, since what is known grows too old by itself, and prefixes with new RTTs become
 /// classes.
 const EVERYTHING_EVERY: Duration = Duration::from_secs(10);
@@ -30,8 +32,10 @@ impl Live {
     pub(super) async fn keep_fresh(&self) {
         let mut everything = tokio::time::interval(EVERYTHING_EVERY);
         let mut clients = tokio::time::interval(CLIENTS_EVERY);
+        let mut judge = tokio::time::interval(JUDGE_EVERY);
         loop {
             let mut all = false;
+            let mut passive = HashSet::new();
             tokio::select! {
                 () = self.stale.notified() => {}
                 () = self.reports.store.changed() => {}
@@ -39,6 +43,12 @@ impl Live {
                 _ = clients.tick() => {
                     self.see_clients();
                     continue;
+                }
+                _ = judge.tick() => {
+                    passive = self.judge_latency();
+                    if passive.is_empty() {
+                        continue;
+                    }
                 }
             }
             let mut changes = self.reports.store.take_changes();
@@ -49,7 +59,7 @@ impl Live {
             changes.everything |= more.everything;
             changes.sites.extend(more.sites);
             changes.prefixes.extend(more.prefixes);
-            if let Err(error) = self.refresh(&changes).await {
+            if let Err(error) = self.refresh(&changes, passive).await {
                 tracing::error!(error = format!("{error:#}"), "plans are not brought up to date");
             }
         }
@@ -72,6 +82,17 @@ impl Live {
                 .into_iter()
                 .for_each(|client| self.reports.store.see(client, now));
         }
+    }
+
+    /// Of whom passing traffic tells other latencies than it did.
+    fn judge_latency(&self) -> HashSet<Clients> {
+        let config = self
+            .current()
+            .as_ref()
+            .map(|current| current.index.config.clone());
+        config.map_or_else(HashSet::new, |config| {
+            self.latency.store.judge(&config, Instant::now())
+        })
     }
 
     /// Sends the words of the sites as they stand.
@@ -97,7 +118,10 @@ impl Live {
 
     /// Everything that is known now, with its age: for `explain`.
     pub(super) fn facts(&self, config: &Config) -> Facts {
-        self.reports.store.facts(config, Instant::now())
+        let now = Instant::now();
+        let mut facts = self.reports.store.facts(config, now);
+        self.latency.store.update(config, None, now, &mut facts);
+        facts
     }
 
     /// Puts what there is against each site into its words; they go with the next that are sent.
@@ -109,8 +133,9 @@ impl Live {
         }
     }
 
-    /// Compiles again what `changes` and the standing of members touch, and publishes it if it came out otherwise.
-    async fn refresh(&self, changes: &Changes) -> Result<()> {
+    /// Compiles again what `changes`, other latencies of `passive` and the standing of members touch, and publishes it if it came
+    /// out otherwise.
+    async fn refresh(&self, changes: &Changes, passive: HashSet<Clients>) -> Result<()> {
         let mut compiler = self.compiler.lock().await;
         let Some(config) = self
             .current()
@@ -122,12 +147,19 @@ impl Live {
         let refreshed = tokio::task::block_in_place(|| {
             let facts = Arc::make_mut(&mut compiler.facts);
             let before = clients_of(facts, changes);
-            self.reports.store.update(&config, Instant::now(), changes, facts);
+            let now = Instant::now();
+            self.reports.store.update(&config, now, changes, facts);
+            // Ages too, where everything is looked at.
+            let touched = (!changes.everything).then_some(&passive);
+            if touched.is_none_or(|touched| !touched.is_empty()) {
+                self.latency.store.update(&config, touched, now, facts);
+            }
             let mut changed = Changed {
                 clients: clients_of(facts, changes),
                 ..Changed::default()
             };
             changed.clients.extend(before);
+            changed.clients.extend(passive);
             let sites = config.sites.iter().enumerate();
             let touched = sites.filter(|(_, site)| changes.everything || changes.sites.contains(&site.name));
             changed.sites = touched.map(|(index, _)| index).collect();
@@ -146,6 +178,7 @@ impl Live {
         };
         let generation = snapshot.generation;
         let snapshot = Arc::new(snapshot);
+        self.latency.store.learn(&config, &classes, &snapshot.servers);
         self.publisher.publish(snapshot.clone(), generation)?;
         if let Some(current) = &mut *self.current() {
             current.snapshot = snapshot;
@@ -158,10 +191,15 @@ impl Live {
 
 /// Prefixes that RTTs are known of.
 pub(super) fn measured(facts: &Facts) -> Vec<IpNet> {
-    let prefixes = facts.latency.keys().filter_map(|(clients, _)| match clients {
-        Clients::Prefix(prefix) => Some(*prefix),
-        _ => None,
-    });
+    // What passing traffic tells of a prefix counts as long as the prefix is a class, and does not make it one.
+    let by_agent = |list: &[Evidence]| list.iter().any(|evidence| evidence.source == Source::Agent);
+    let prefixes = facts
+        .latency
+        .iter()
+        .filter_map(|((clients, _), list)| match clients {
+            Clients::Prefix(prefix) if by_agent(list) => Some(*prefix),
+            _ => None,
+        });
     BTreeSet::from_iter(prefixes).into_iter().collect()
 }
 

@@ -10,6 +10,7 @@ use crate::alerts::{Alerts, Event, Kind, Watch};
 use crate::config::model::{Config, CookieMode, Role};
 use crate::config::{self};
 use crate::health::{self, Memory, Prober, Standing, State, TargetKey, Transition};
+use crate::latency::{self, file::SampleFile};
 use crate::overrides::Overrides;
 use crate::policy::slots::{Slots, Target};
 use crate::policy::{Compiled, Compiler, Index};
@@ -51,6 +52,13 @@ pub(super) struct Reports {
     pub(super) receiver: Option<Receiver>,
 }
 
+/// What is known of response latency on users' traffic.
+pub(super) struct Latency {
+    pub(super) store: Arc<latency::Store>,
+    /// Where samples are written to, if anywhere.
+    pub(super) file: Option<Arc<SampleFile>>,
+}
+
 /// The running appliance.
 pub(super) struct Live {
     path: PathBuf,
@@ -58,6 +66,7 @@ pub(super) struct Live {
     pub(super) ports: Vec<Port>,
     pub(super) prober: Prober,
     pub(super) reports: Reports,
+    pub(super) latency: Latency,
     /// DNS over TCP, if enabled. Before the publisher, which it goes through.
     pub(super) tcp: Option<Tcp>,
     pub(super) publisher: Publisher<Snapshot>,
@@ -101,6 +110,7 @@ impl Live {
         ports: Vec<Port>,
         prober: Prober,
         reports: Reports,
+        latency: Latency,
         tcp: Option<Tcp>,
         publisher: Publisher<Snapshot>,
         published: Vec<Arc<Published>>,
@@ -132,6 +142,7 @@ impl Live {
             ports,
             prober,
             reports,
+            latency,
             tcp,
             publisher,
             published,
@@ -181,7 +192,7 @@ impl Live {
         let views = ports::views(&config, &self.macs)?;
         self.overrides.set_places(places(&config));
         let oldest = self.publisher.oldest_generation();
-        compiler.facts = Arc::new(self.reports.store.facts(&config, Instant::now()));
+        compiler.facts = Arc::new(self.facts(&config));
         compiler.measured = measured(&compiler.facts);
         let compiled = tokio::task::block_in_place(|| {
             compiler.compile(config.clone(), views, |target| self.standing(target), oldest)
@@ -193,6 +204,9 @@ impl Live {
         })?;
         let generation = snapshot.generation;
         let snapshot = Arc::new(snapshot);
+        self.latency
+            .store
+            .learn(&config, &index.classes, &snapshot.servers);
         self.send_clock()?;
         self.set_site_shares(&config, &compiler.facts);
         self.send_words()?;
@@ -316,6 +330,7 @@ impl Live {
         };
         self.prober.update(targets);
         self.reports.store.configure(&config, Instant::now());
+        self.latency.store.configure(&config);
         self.set_tcp_addresses(addresses);
         self.announce(&config, |address| !known.contains(address));
         for warning in &warnings {
@@ -428,8 +443,14 @@ fn needs_restart(old: &Config, new: &Config) -> Vec<String> {
     if old.appliance.state != new.appliance.state {
         out.push("`state` of [appliance] changed: takes effect at the next start".into());
     }
-    if (old.latency.flows, old.latency.idle) != (new.latency.flows, new.latency.idle) {
-        out.push("[latency] flows or idle changed: takes effect at the next start".into());
+    let at_start = |c: &Config| {
+        let l = &c.latency;
+        (l.flows, l.idle, l.file.clone(), l.file_size, l.file_keep)
+    };
+    if at_start(old) != at_start(new) {
+        out.push(
+            "[latency] flows, idle or the file of samples changed: takes effect at the next start".into(),
+        );
     }
     if old.dns.tcp != new.dns.tcp {
         out.push("[dns.tcp] changed: takes effect at the next start".into());

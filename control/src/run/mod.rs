@@ -17,13 +17,14 @@ use crate::admin::{self, Appliance as _};
 use crate::config::model::Config;
 use crate::config::{self, Diagnostics, machine};
 use crate::health::{Prober, Transition};
+use crate::latency::{self, Collector, file::SampleFile};
 use crate::publish::Publisher;
 use crate::reports::{self, ReportStore};
 use crate::tcp::{self, Tcp};
 use anyhow::{Context, Result};
 use dataplane::arch::Isa;
 use dataplane::io::dpdk::Port;
-use dataplane::link::ControlLink;
+use dataplane::link::{ControlLink, SampleReceiver};
 use dataplane::tables::Snapshot;
 use live::Live;
 use std::io::Write as _;
@@ -73,7 +74,10 @@ pub fn run(path: &Path) -> Result<(), RunError> {
         links,
         published,
     } = workers::prepare(&config, opened.queues, rate).map_err(RunError::Start)?;
+    let mut links = links;
+    let rings = links.iter_mut().map(ControlLink::take_samples).collect();
     let (publisher, tcp) = start_publisher(&config, links, &opened.ports).map_err(RunError::Start)?;
+    let (collector, latency) = start_collector(&config, rings).map_err(RunError::Start)?;
     let store = Arc::new(ReportStore::new(&config, Instant::now()));
     // From now on, so that reports may be there with the first snapshot.
     let receiver = receiver.map(|bound| bound.serve(store.clone())).transpose();
@@ -84,6 +88,7 @@ pub fn run(path: &Path) -> Result<(), RunError> {
         opened.ports,
         prober,
         live::Reports { store, receiver },
+        latency,
         tcp,
         publisher,
         published,
@@ -113,6 +118,7 @@ pub fn run(path: &Path) -> Result<(), RunError> {
     runtime.block_on(main_loop(&live, transitions, &mut signals));
     drop(served);
     let totals = running.stop();
+    drop(collector);
     drop(runtime);
     // A closed standard output is no reason to end badly.
     let _ = std::io::stdout().write_all(status::totals(&totals).as_bytes());
@@ -150,6 +156,18 @@ fn start_publisher(
         link,
     )?;
     Ok((publisher, Some(tcp)))
+}
+
+/// Starts to sum what workers measure on users' traffic, and to write it down where that is configured.
+fn start_collector(config: &Config, rings: Vec<SampleReceiver>) -> Result<(Collector, live::Latency)> {
+    let store = Arc::new(latency::Store::new(config, Instant::now()));
+    let settings = &config.latency;
+    let file = settings.file.as_deref();
+    let file = file.map(|path| SampleFile::open(path, settings.file_size, settings.file_keep));
+    let file = file.transpose()?.map(Arc::new);
+    let collector = Collector::start(rings, store.clone(), file.clone());
+    let collector = collector.context("cannot start the collector of latency samples")?;
+    Ok((collector, live::Latency { store, file }))
 }
 
 /// The signals that the appliance takes, from before anything is started.

@@ -7,7 +7,8 @@ use crate::admin::api::{
     OverrideReport, OverrideRequest, PortStatus, ReloadFuture, ReportsStatus, ServiceStatus,
     SiteReportStatus, SiteStatus, Status, TcpStatus, WorkerStatus,
 };
-use crate::config::model::{Config, Isp, OnSilence};
+use crate::admin::latency::{LatencyCell, LatencyReport, LatencyStatus};
+use crate::config::model::{Config, Isp, OnSilence, Role};
 use crate::data::Table;
 use crate::health::TargetKey;
 use crate::overrides::Override;
@@ -36,6 +37,7 @@ impl Appliance for Live {
             config_loaded_at: current.as_ref().map_or(0, |c| c.loaded_at),
             workers: self.workers(),
             tcp: self.tcp.as_ref().map(|tcp| tcp_status(tcp.tally())),
+            latency: self.latency_status(),
             ports: self.port_status(),
             sites: sites(config, &services, &reported),
             reports: self.reports_status(&reported),
@@ -62,6 +64,25 @@ impl Appliance for Live {
             request,
             &|service, site, member| self.note(service, site, member),
         )
+    }
+
+    fn latency(&self) -> LatencyReport {
+        let (window, sites) = match &*self.current() {
+            Some(current) => {
+                let config = &current.index.config;
+                let names = config.sites.iter().map(|site| site.name.clone());
+                (config.latency.window, names.collect())
+            }
+            None => (self.started_by.latency.window, Vec::new()),
+        };
+        let now = Instant::now();
+        let figures = self.latency.store.figures(now);
+        LatencyReport {
+            window_s: window.as_secs_f64(),
+            status: self.latency_status().unwrap_or_default(),
+            sites,
+            cells: figures.iter().map(|f| LatencyCell::new(f, now)).collect(),
+        }
     }
 
     fn events(&self) -> Events {
@@ -125,6 +146,21 @@ impl Live {
                 }
             })
             .collect()
+    }
+
+    /// `None` where no port measures.
+    fn latency_status(&self) -> Option<LatencyStatus> {
+        let measures = self
+            .started_by
+            .ports
+            .iter()
+            .any(|port| port.role != Role::Service);
+        let lost = self
+            .published
+            .iter()
+            .map(|p| p.read().get(Counter::LatencySamplesDropped));
+        let file = self.latency.file.as_ref().map(|file| file.counts());
+        measures.then(|| LatencyStatus::new(&self.latency.store.counts(), lost.sum(), file))
     }
 
     fn reports_status(&self, sites: &[store::SiteStatus]) -> Option<ReportsStatus> {

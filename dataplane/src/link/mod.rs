@@ -142,6 +142,11 @@ impl<S> WorkerLink<S> {
 }
 
 impl<S> ControlLink<S> {
+    /// Takes the worker's samples out, for a thread of their own; none come here any more.
+    pub fn take_samples(&mut self) -> SampleReceiver {
+        std::mem::replace(&mut self.samples, samples::sample_ring(1).1)
+    }
+
     /// The counts of both halves.
     pub fn ledger(&self) -> Ledger {
         Ledger {

@@ -110,6 +110,18 @@ pub struct Evidence {
     pub source: Source,
 }
 
+/// Why passive evidence has another value than what was measured: clients were sent away from the site, and are not to go back
+/// and forth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// What was measured.
+    pub measured: Duration,
+    /// Clients are shared between it and the best; else it counts as no better.
+    pub shared: bool,
+    /// How long that goes on at most.
+    pub rest: Duration,
+}
+
 /// Whose evidence it is, from the narrowest to the widest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Clients {
@@ -152,6 +164,8 @@ pub struct Facts {
     pub sites: Vec<SiteFacts>,
     /// Evidence by clients and site; of several sources, each once.
     pub latency: HashMap<(Clients, usize), Vec<Evidence>>,
+    /// Passive evidence whose value is not what was measured.
+    pub held: HashMap<(Clients, usize), Held>,
 }
 
 impl Facts {
@@ -160,6 +174,7 @@ impl Facts {
         Self {
             sites: vec![SiteFacts::default(); config.sites.len()],
             latency: HashMap::new(),
+            held: HashMap::new(),
         }
     }
 
@@ -171,11 +186,22 @@ impl Facts {
         source: Source,
         max_age: Duration,
     ) -> Option<&Evidence> {
+        self.latency_of(class, site, source, max_age)
+            .map(|(_, evidence)| evidence)
+    }
+
+    /// The same, with whose it is.
+    pub fn latency_of(
+        &self,
+        class: &ClientClass,
+        site: usize,
+        source: Source,
+        max_age: Duration,
+    ) -> Option<(Clients, &Evidence)> {
         let of = |clients| {
-            self.latency
-                .get(&(clients, site))?
-                .iter()
-                .find(|e| e.source == source && e.age <= max_age)
+            let list = self.latency.get(&(clients, site))?;
+            let found = list.iter().find(|e| e.source == source && e.age <= max_age)?;
+            Some((clients, found))
         };
         class.clients().find_map(of)
     }

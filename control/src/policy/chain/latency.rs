@@ -122,6 +122,29 @@ pub(super) fn explore(ask: &Ask<'_>, left: Sites) -> Sites {
     left.filter(|i| age(i) == oldest)
 }
 
+/// Why passive evidence is not what was measured, in words.
+fn held(ask: &Ask<'_>, i: u8, evidence: &Evidence) -> Option<String> {
+    let (site, max_age) = (ask.site(i).site, ask.chain.parameters.latency.max_age);
+    let (clients, _) = ask.facts.latency_of(ask.client, site, evidence.source, max_age)?;
+    let held = ask
+        .facts
+        .held
+        .get(&(clients, site))
+        .filter(|_| evidence.source == Source::Passive)?;
+    let what = if held.shared {
+        "clients are shared with the best"
+    } else {
+        "counts as no better than the best"
+    };
+    let (measured, rest) = (
+        time(held.measured),
+        time(Duration::from_secs(held.rest.as_secs())),
+    );
+    Some(format!(
+        "measured {measured}, was left lately: {what} for {rest} at most"
+    ))
+}
+
 /// In words.
 pub(super) fn says(ask: &Ask<'_>, left: Sites) -> Says {
     let p = &ask.chain.parameters.latency;
@@ -155,11 +178,18 @@ pub(super) fn says(ask: &Ask<'_>, left: Sites) -> Says {
                 time(p.absolute)
             };
             let over = format!("over {} + {tolerance}", time(best));
-            let why = if e.value > p.limit(best) {
+            let mut why = if e.value > p.limit(best) {
                 over
             } else {
                 String::new()
             };
+            if let Some(held) = held(ask, i, e) {
+                why = if why.is_empty() {
+                    held
+                } else {
+                    format!("{why}; {held}")
+                };
+            }
             Finding::new(i, format!("{} from {} {from}", time(e.value), e.count))
                 .aged(Some(e.age))
                 .why(why)
