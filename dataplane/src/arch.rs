@@ -319,6 +319,23 @@ pub fn equal_longs(words: &[u64; 8], value: u64) -> u32 {
         .fold(0, |bits, (i, &word)| bits | u32::from(word == value) << i)
 }
 
+/// True when the bytes of `block` that `mask` looks at are those of `want`.
+#[inline(always)]
+pub fn equal_under(block: &[u8; 16], mask: &[u8; 16], want: &[u8; 16]) -> bool {
+    #[cfg(all(target_arch = "x86_64", target_feature = "sse4.1"))]
+    // SAFETY: the build is for processors with SSE4.1; the loads are unaligned ones of whole arrays.
+    unsafe {
+        use core::arch::x86_64::{_mm_loadu_si128, _mm_testz_si128, _mm_xor_si128};
+        let [block, mask, want] = [block, mask, want].map(|b| _mm_loadu_si128(b.as_ptr().cast()));
+        _mm_testz_si128(_mm_xor_si128(block, want), mask) == 1
+    }
+    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse4.1")))]
+    {
+        let [block, mask, want] = [block, mask, want].map(|b| u128::from_ne_bytes(*b));
+        (block ^ want) & mask == 0
+    }
+}
+
 /// Tells the processor that this is a polling loop.
 #[inline(always)]
 pub fn pause() {
@@ -399,6 +416,23 @@ mod tests {
             0,
             "half of a word is not the word"
         );
+    }
+
+    #[test]
+    fn bytes_are_equal_where_the_mask_looks() {
+        let block: [u8; 16] = std::array::from_fn(|i| i as u8 * 17);
+        let mut mask = [0xff; 16];
+        assert!(equal_under(&block, &mask, &block));
+        for at in 0..16 {
+            for bit in 0..8 {
+                let mut other = block;
+                other[at] ^= 1 << bit;
+                mask = [0xff; 16];
+                assert!(!equal_under(&block, &mask, &other), "{at} {bit}");
+                mask[at] ^= 1 << bit;
+                assert!(equal_under(&block, &mask, &other), "{at} {bit}");
+            }
+        }
     }
 
     #[test]

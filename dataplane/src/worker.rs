@@ -185,12 +185,14 @@ impl<Q: QueuePair> Worker<Q> {
             let buffers = self.received.as_mut_slice();
             replied = match view.role {
                 Role::Service => stages.run(buffers, &mut self.packets),
-                _ => stages.measure(
-                    buffers,
-                    &mut self.packets,
-                    self.flow_latency.as_mut(),
-                    &mut self.link.samples,
-                ),
+                _ => {
+                    let (flows, samples) = (self.flow_latency.as_mut(), &mut self.link.samples);
+                    let (replied, verdict) = stages.measure(buffers, &mut self.packets, flows, samples);
+                    if replied == 0 {
+                        return self.dispose_alike(port, verdict);
+                    }
+                    replied
+                }
             };
         } else {
             for packet in self.packets.iter_mut() {
@@ -217,6 +219,28 @@ impl<Q: QueuePair> Worker<Q> {
         if refused > 0 {
             self.counters.add(Counter::DropTxFull, refused as u64);
             self.received.clear();
+        }
+    }
+
+    /// Consumes the whole burst or passes it on: the usual case on ports whose traffic is measured.
+    #[inline(never)]
+    fn dispose_alike(&mut self, port: usize, verdict: Verdict) {
+        let count = self.received.len() as u64;
+        match verdict {
+            Verdict::Forward(out) => {
+                let sent = match self.ports.get_mut(usize::from(out)) {
+                    Some(queues) => queues.tx(&mut self.received) as u64,
+                    None => 0,
+                };
+                self.counters.add(Counter::Forwarded, sent);
+                self.counters.add(Counter::Transmitted, sent);
+                self.counters.add(Counter::DropTxFull, count - sent);
+            }
+            _ => self.counters.add(Counter::Consumed, count),
+        }
+        // What is left of it: all, or what was refused.
+        if let Some(queues) = self.ports.get_mut(port) {
+            queues.free(&mut self.received);
         }
     }
 

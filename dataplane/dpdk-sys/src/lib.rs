@@ -208,6 +208,7 @@ unsafe extern "C" {
         data_room_size: u16,
         socket_id: c_int,
     ) -> *mut rte_mempool;
+    pub fn rte_pktmbuf_free_bulk(mbufs: *mut *mut rte_mbuf, count: c_uint);
     pub fn rte_mempool_free(pool: *mut rte_mempool);
     pub fn rte_mempool_avail_count(pool: *const rte_mempool) -> c_uint;
     pub fn rte_eth_dev_adjust_nb_rx_tx_desc(port: u16, rx: *mut u16, tx: *mut u16) -> c_int;

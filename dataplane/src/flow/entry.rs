@@ -19,16 +19,30 @@ zeroable_choice! {
     }
 }
 
-/// One flow.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(64))]
-pub struct Entry {
+/// Between whom a flow is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Parties {
     /// Class of the client, as [`crate::tables::Classes`] numbers them.
     pub class: u16,
     /// The server, as [`crate::tables::Servers`] numbers them.
     pub server: u16,
     /// Which tables both numbers are of, so that they can be found anew when tables change.
     pub numbering: u16,
+}
+
+zeroable!(Parties {
+    class,
+    server,
+    numbering
+});
+
+/// One flow.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub struct Entry {
+    /// Between whom it is.
+    pub parties: Parties,
     /// Responses of this epoch, when it began, and their sum.
     responses: u16,
     epoch: u32,
@@ -38,9 +52,7 @@ pub struct Entry {
 }
 
 zeroable!(Entry {
-    class,
-    server,
-    numbering,
+    parties,
     responses,
     epoch,
     sum,
@@ -50,17 +62,35 @@ zeroable!(Entry {
 const _: () = assert!(size_of::<Entry>() == 64);
 
 impl Entry {
-    /// A flow between a client of that class and that server, as numbered by the tables of that numbering.
-    pub const fn new(class: u16, server: u16, numbering: u16, watch: Watch) -> Self {
+    /// A flow of which nothing was seen yet.
+    pub const fn new(parties: Parties, watch: Watch) -> Self {
         Self {
-            class,
-            server,
-            numbering,
+            parties,
             responses: 0,
             epoch: 0,
             sum: 0,
             watch,
         }
+    }
+
+    /// The estimator of readable TCP, when the flow has one and the next segment, with those flags, is one of the usual.
+    #[inline(always)]
+    pub fn usual(&mut self, flags: u8) -> Option<(&mut Parties, &mut Tcp)> {
+        match &mut self.watch {
+            Watch::Tcp(tcp) if tcp.is_usual(flags) => Some((&mut self.parties, tcp)),
+            _ => None,
+        }
+    }
+
+    /// True before the first response of an epoch.
+    #[inline(always)]
+    pub fn is_new_epoch(&self) -> bool {
+        self.responses == 0
+    }
+
+    /// Gives up the epoch under way: the flow has ended, and another may come in its place.
+    pub fn end_epoch(&mut self) {
+        self.responses = 0;
     }
 
     /// Takes a response that ended at `now`. At the end of an epoch gives the mean, this response with it: an epoch is as

@@ -21,7 +21,15 @@ impl Key {
     }
 }
 
-/// Makes keys. Multiply and fold, twice over each pair of words with different seeds.
+/// Makes keys: each half is a chain of multiplications with both halves of the product folded into one, of operands that
+/// are xored with seeds of their own.
+///
+/// **Chosen collisions.** Of u * v, u and v are inputs under secret masks. Inputs that differ in u alone give products that
+/// lie v apart for each step, and v is as unknown as its seed; the same holds for u; and no input stands in both
+/// operands, so no two changes cancel without knowing seeds. Both halves of a key have seeds of their own: what meets in one
+/// half says nothing of the other. Nothing that is made of a key leaves the appliance but 32 bits in samples, which go to
+/// its owner, so there is nothing to learn the seeds by. And who met others in a bucket all the same
+/// could push out flows that nobody answers, since busy proven ones stay whatever comes.
 #[derive(Clone, Copy, Debug)]
 pub struct Hasher {
     seeds: [u64; 8],
@@ -52,31 +60,26 @@ impl Hasher {
     /// The key of two words: both IPv4 addresses, and a selector.
     #[inline(always)]
     pub const fn two(&self, addresses: u64, selector: u64) -> Key {
-        let [a, b, c, d, e, f, _, _] = self.seeds;
-        let x = fold(addresses ^ a, selector ^ b);
-        let y = fold(addresses ^ c, selector ^ d);
-        self.finish(x ^ e, y ^ f)
+        let [a, b, c, d, ..] = self.seeds;
+        Key {
+            place: fold(addresses ^ a, selector ^ b),
+            tag: fold(addresses ^ c, selector ^ d),
+        }
     }
 
     /// The key of a selector and any number of words, in pairs: IPv6 addresses, and what does not fit a selector.
     /// Different from [`Hasher::two`] for any words.
     #[inline(always)]
     pub fn many(&self, selector: u64, pairs: &[[u64; 2]]) -> Key {
-        let [a, b, c, d, e, f, _, _] = self.seeds;
-        let (mut x, mut y) = (selector ^ e, selector.rotate_left(32) ^ f);
+        let [a, b, c, d, e, f, g, h] = self.seeds;
+        let (mut x, mut y) = (e, g);
         for &[first, second] in pairs {
             x = fold(x ^ first ^ a, second ^ b);
-            y = fold(y ^ first ^ c, second ^ d).rotate_left(17);
+            y = fold(y ^ first ^ c, second ^ d);
         }
-        self.finish(x ^ f, y ^ e)
-    }
-
-    #[inline(always)]
-    const fn finish(&self, x: u64, y: u64) -> Key {
-        let [.., g, h] = self.seeds;
         Key {
-            place: fold(x, y ^ g),
-            tag: fold(y, x ^ h),
+            place: fold(x, selector ^ f),
+            tag: fold(y, selector ^ h),
         }
     }
 }

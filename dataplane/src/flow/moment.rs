@@ -52,6 +52,13 @@ impl Moment {
         if span as i32 >= 0 { Some(Span(span)) } else { None }
     }
 
+    /// Time since `earlier`; none at all when that lies ahead.
+    #[inline(always)]
+    pub const fn since_or_zero(self, earlier: Moment) -> Span {
+        let span = self.0.wrapping_sub(earlier.0) as i32;
+        Span(if span < 0 { 0 } else { span as u32 })
+    }
+
     /// The point that much later.
     #[inline(always)]
     pub const fn plus(self, span: Span) -> Self {
@@ -99,6 +106,10 @@ mod tests {
         assert_eq!(late.since(early), Some(Span(300)));
         assert_eq!(early.since(late), None, "a packet from before");
         assert_eq!(early.since(early), Some(Span(0)));
+        assert_eq!(
+            (late.since_or_zero(early), early.since_or_zero(late)),
+            (Span(300), Span(0))
+        );
     }
 
     #[test]

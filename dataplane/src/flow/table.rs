@@ -2,7 +2,8 @@
 //!
 //! A flow stands in its home bucket or, when that was full, as a guest in one other; a lookup reads one index line,
 //! seldom two, and one entry. The index line also knows which flows proved themselves (traffic that answers had
-//! caused) and which were seen lately, so ageing and eviction read no entry.
+//! caused) and which were seen lately, so ageing and eviction read no entry. Index lines lie apart from entries, side by side:
+//! in steps of a bucket they would crowd into an eighth of the sets of every cache.
 //!
 //! **Flood rule.** When both buckets are full, a new flow takes the place of an idle unproven one; else a flow of its home
 //! moves to that one's second bucket, if there is room; else it takes the place of any unproven flow, else of an idle
@@ -22,7 +23,7 @@ const SLOTS_TENTHS: usize = 13;
 const ALL: u64 = (1 << WAYS) - 1;
 
 /// Bytes of one bucket.
-const BUCKET: usize = size_of::<Bucket>();
+const BUCKET: usize = size_of::<Index>() + WAYS * size_of::<Entry>();
 // All in: a flow takes no more than 96 bytes of a table that is as full as it is made for.
 const _: () = assert!(BUCKET == 512 && BUCKET * SLOTS_TENTHS <= 96 * WAYS * 10);
 
@@ -73,64 +74,59 @@ impl Index {
     /// The ways whose tag is this one.
     #[inline(always)]
     fn matching(&self, tag: u64) -> u64 {
-        u64::from(arch::equal_longs(&self.words, tag)) & marks(self.marks(), USED) & ALL
+        // The eighth word is no tag, and the eighth bit of each mark is never set.
+        u64::from(arch::equal_longs(&self.words, tag)) & marks(self.marks(), USED)
+    }
+
+    /// Marks these ways as seen, of which there is one.
+    #[inline(always)]
+    fn see(&mut self, ways: u64) {
+        // Not written when it is set already: a line that is only read need not go back to memory.
+        if marks(self.marks(), RECENT) & ways == 0 {
+            *self.marks_mut() |= ways << RECENT;
+        }
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C, align(64))]
-struct Bucket {
-    index: Index,
-    entries: [Entry; WAYS],
-}
-
-zeroable!(Bucket { index, entries });
-
-/// Where a flow stands, as found. [`FlowTable::slot`] tells when it does no more, as after the creation of another.
+/// Where a flow stands, as found, or nowhere. Good until flows are created or forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(u32);
 
 impl Place {
+    /// No flow was found.
+    pub const NOWHERE: Self = Self(u32::MAX);
+
     #[inline(always)]
     const fn new(bucket: usize, way: u32) -> Self {
-        Self((bucket as u32) << 3 | way)
+        Self((bucket * WAYS) as u32 + way)
+    }
+
+    /// Number of the entry.
+    #[inline(always)]
+    const fn line(self) -> usize {
+        self.0 as usize
     }
 
     #[inline(always)]
     const fn bucket(self) -> usize {
-        (self.0 >> 3) as usize
+        self.0 as usize / WAYS
     }
 
     #[inline(always)]
     const fn way(self) -> u32 {
-        self.0 & 7
+        self.0 % WAYS as u32
     }
-}
 
-/// A flow, to be worked on.
-pub struct Slot<'a> {
-    marks: &'a mut u64,
-    way: u32,
-    /// What is kept of it.
-    pub entry: &'a mut Entry,
-}
-
-impl Slot<'_> {
-    /// The flow has shown that somebody answers it: no flood can evict it while it is busy.
+    /// True when a flow was found.
     #[inline(always)]
-    pub fn prove(&mut self) {
-        let bit = 1 << (self.way + PROVEN);
-        if *self.marks & bit == 0 {
-            *self.marks |= bit;
-        }
-    }
-
-    /// The flow has ended: its place is the first to be taken, and is free at the next sweep if nothing comes.
-    #[inline]
-    pub fn close(&mut self) {
-        *self.marks &= !(1 << (self.way + PROVEN) | 1 << (self.way + RECENT) | 1 << (self.way + BEFORE));
+    pub const fn is_found(self) -> bool {
+        self.0 != Self::NOWHERE.0
     }
 }
+
+/// Buckets at most, so that every place has a number.
+const BUCKETS_MAX: usize = 1 << 28;
+const _: () = assert!(BUCKETS_MAX * WAYS < Place::NOWHERE.0 as usize);
 
 /// What the table has counted since start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -148,7 +144,10 @@ pub struct Tallies {
 /// The flows of one worker.
 #[derive(Debug)]
 pub struct FlowTable {
-    buckets: Table<Bucket>,
+    /// One a bucket.
+    indexes: Table<Index>,
+    /// Those of the first bucket, of the second, and so on.
+    entries: Table<Entry>,
     flows: u64,
     tallies: Tallies,
     sweep: Sweep,
@@ -176,10 +175,14 @@ impl FlowTable {
     /// When the kernel has no memory.
     pub fn new(flows: usize, idle: Span) -> io::Result<Self> {
         let buckets = (flows.saturating_mul(SLOTS_TENTHS) / 10).div_ceil(WAYS);
-        let mut buckets = Table::zeroed(buckets.clamp(2, 1 << 28))?;
-        buckets.populate();
+        let buckets = buckets.clamp(2, BUCKETS_MAX);
+        let mut indexes = Table::zeroed(buckets)?;
+        let mut entries = Table::zeroed(buckets * WAYS)?;
+        indexes.populate();
+        entries.populate();
         Ok(Self {
-            buckets,
+            indexes,
+            entries,
             flows: 0,
             tallies: Tallies::default(),
             sweep: Sweep {
@@ -203,17 +206,17 @@ impl FlowTable {
 
     /// Places for flows.
     pub fn slots(&self) -> usize {
-        self.buckets.len() * WAYS
+        self.entries.len()
     }
 
     /// Bytes of memory.
     pub fn bytes(&self) -> usize {
-        self.buckets.bytes()
+        self.indexes.bytes() + self.entries.bytes()
     }
 
-    /// Whether it got huge pages.
+    /// Whether it got huge pages for its entries.
     pub fn pages(&self) -> Pages {
-        self.buckets.pages()
+        self.entries.pages()
     }
 
     /// What was counted since start.
@@ -223,14 +226,14 @@ impl FlowTable {
 
     #[inline(always)]
     fn home(&self, key: Key) -> usize {
-        ((u128::from(key.place) * self.buckets.len() as u128) >> 64) as usize
+        ((u128::from(key.place) * self.indexes.len() as u128) >> 64) as usize
     }
 
     /// The second bucket of a flow that has `bucket` as one of its two: the same rule leads back, and the tag, which
     /// the index holds, is all that it takes.
     #[inline(always)]
     fn other(&self, tag: u64, bucket: usize) -> usize {
-        let len = self.buckets.len();
+        let len = self.indexes.len();
         let sum = (((tag & 0xffff_ffff) * len as u64) >> 32) as usize + len - bucket;
         if sum >= len { sum - len } else { sum }
     }
@@ -238,62 +241,78 @@ impl FlowTable {
     /// First step: asks for the index line of a flow's home.
     #[inline(always)]
     pub fn prefetch(&self, key: Key) {
-        arch::prefetch_entry(&self.buckets, self.home(key));
+        arch::prefetch_entry(&self.indexes, self.home(key));
     }
 
-    /// Second step: where the flow stands, if the table has it; asks for its entry.
+    /// Second step: where the flow stands, if the table has it. Marks it as seen, and asks for its entry.
     #[inline(always)]
-    pub fn find(&self, key: Key) -> Option<Place> {
+    pub fn find(&mut self, key: Key) -> Place {
         let home = self.home(key);
-        let bucket = self.buckets.get(home)?;
-        let matching = bucket.index.matching(key.tag);
+        let Some(index) = self.indexes.get_mut(home) else {
+            return Place::NOWHERE;
+        };
+        let matching = index.matching(key.tag);
         if matching == 0 {
-            return match marks(bucket.index.marks(), AWAY) {
-                0 => None,
+            return match marks(index.marks(), AWAY) {
+                0 => Place::NOWHERE,
                 _ => self.find_away(key, home),
             };
         }
-        let way = matching.trailing_zeros();
-        arch::prefetch_entry(&bucket.entries, way as usize);
-        Some(Place::new(home, way))
+        index.see(matching);
+        self.found(home, matching)
     }
 
     #[inline(never)]
-    fn find_away(&self, key: Key, home: usize) -> Option<Place> {
+    fn find_away(&mut self, key: Key, home: usize) -> Place {
         let other = self.other(key.tag, home);
-        let bucket = self.buckets.get(other)?;
-        let matching = bucket.index.matching(key.tag) & marks(bucket.index.marks(), GUEST);
+        let Some(index) = self.indexes.get_mut(other) else {
+            return Place::NOWHERE;
+        };
+        let matching = index.matching(key.tag) & marks(index.marks(), GUEST);
         if matching == 0 {
-            return None;
+            return Place::NOWHERE;
         }
-        let way = matching.trailing_zeros();
-        arch::prefetch_entry(&bucket.entries, way as usize);
-        Some(Place::new(other, way))
+        index.see(matching);
+        self.found(other, matching)
     }
 
-    /// Last step: the flow that was found there, marked as seen. None when it has moved or given way since to a
-    /// flow that an earlier packet of the burst created: ask [`FlowTable::find`] again.
     #[inline(always)]
-    pub fn slot(&mut self, place: Place, key: Key) -> Option<Slot<'_>> {
-        let Bucket { index, entries } = self.buckets.get_mut(place.bucket())?;
-        let way = place.way();
-        if *index.words.get(way as usize)? != key.tag {
-            return None;
-        }
-        let entry = entries.get_mut(way as usize)?;
-        let marks = index.marks_mut();
-        let bit = 1 << (way + RECENT);
-        if *marks & bit == 0 {
-            *marks |= bit;
-        }
-        Some(Slot { marks, way, entry })
+    fn found(&self, bucket: usize, matching: u64) -> Place {
+        let place = Place::new(bucket, matching.trailing_zeros());
+        arch::prefetch_entry(&self.entries, place.line());
+        place
     }
 
-    /// True while the flow stands there.
+    /// Last step: what is kept of the flow that was found there; none nowhere.
     #[inline(always)]
+    pub fn entry(&mut self, place: Place) -> Option<&mut Entry> {
+        self.entries.get_mut(place.line())
+    }
+
+    /// True while that flow stands there.
     pub fn is_at(&self, place: Place, key: Key) -> bool {
-        let bucket = self.buckets.get(place.bucket());
-        bucket.is_some_and(|b| b.index.words.get(place.way() as usize) == Some(&key.tag))
+        let index = self.indexes.get(place.bucket());
+        index.is_some_and(|i| {
+            marks(i.marks(), USED) >> place.way() & 1 == 1
+                && i.words.get(place.way() as usize) == Some(&key.tag)
+        })
+    }
+
+    /// The flow that stands there has shown that somebody answers it: no flood can evict it while it is busy.
+    #[inline]
+    pub fn prove(&mut self, place: Place) {
+        if let Some(index) = self.indexes.get_mut(place.bucket()) {
+            *index.marks_mut() |= 1 << (place.way() + PROVEN);
+        }
+    }
+
+    /// The flow that stands there has ended: its place is the first to be taken, and is free at the next sweep if nothing
+    /// comes.
+    #[inline]
+    pub fn close(&mut self, place: Place) {
+        if let Some(index) = self.indexes.get_mut(place.bucket()) {
+            *index.marks_mut() &= !((1 << PROVEN | 1 << RECENT | 1 << BEFORE) << place.way());
+        }
     }
 
     /// Makes a flow that the table does not have, by the flood rule. None: refused, and counted.
@@ -310,18 +329,19 @@ impl FlowTable {
         }
         self.flows += 1;
         self.tallies.created += 1;
-        let Bucket { index, entries } = self.buckets.get_mut(at)?;
+        let place = Place::new(at, way);
+        *self.entries.get_mut(place.line())? = entry;
+        let index = self.indexes.get_mut(at)?;
         *index.words.get_mut(way as usize)? = key.tag;
-        *entries.get_mut(way as usize)? = entry;
         let marks = index.marks_mut();
         *marks &= !(EVERY_MARK << way);
         *marks |= 1 << (way + USED) | 1 << (way + RECENT) | u64::from(at != home) << (way + GUEST);
-        Some(Place::new(at, way))
+        Some(place)
     }
 
     /// A free way in either bucket, made free if need be.
     fn room(&mut self, key: Key, home: usize, other: usize) -> Option<(usize, u32)> {
-        let both = [home, other].map(|at| (at, self.buckets.get(at).map_or(0, |b| b.index.marks())));
+        let both = [home, other].map(|at| (at, self.indexes.get(at).map_or(0, Index::marks)));
         let first = |ways: fn(u64) -> u64| {
             both.iter()
                 .map(|&(at, word)| (at, ways(word) & ALL))
@@ -347,21 +367,21 @@ impl FlowTable {
 
     /// Moves a flow of a full bucket to the other one that it may stand in, if there is one with room.
     fn make_room(&mut self, full: usize) -> Option<u32> {
-        let index = self.buckets.get(full)?.index;
+        let index = *self.indexes.get(full)?;
         let (way, to, to_way) = (0..WAYS as u32).zip(index.words).find_map(|(way, tag)| {
             let to = self.other(tag, full);
-            let free = !marks(self.buckets.get(to)?.index.marks(), USED) & ALL;
+            let free = !marks(self.indexes.get(to)?.marks(), USED) & ALL;
             (free != 0).then(|| (way, to, free.trailing_zeros()))
         })?;
-        let entry = *self.buckets.get(full)?.entries.get(way as usize)?;
+        let entry = *self.entries.get(Place::new(full, way).line())?;
+        *self.entries.get_mut(Place::new(to, to_way).line())? = entry;
         let tag = *index.words.get(way as usize)?;
         let marked = index.marks() >> way & EVERY_MARK;
         let was_guest = marked >> GUEST & 1 == 1;
-        let Bucket { index, entries } = self.buckets.get_mut(to)?;
-        *index.words.get_mut(to_way as usize)? = tag;
-        *entries.get_mut(to_way as usize)? = entry;
-        *index.marks_mut() |= (marked ^ 1 << GUEST) << to_way;
-        *self.buckets.get_mut(full)?.index.marks_mut() &= !(EVERY_MARK << way);
+        let there = self.indexes.get_mut(to)?;
+        *there.words.get_mut(to_way as usize)? = tag;
+        *there.marks_mut() |= (marked ^ 1 << GUEST) << to_way;
+        *self.indexes.get_mut(full)?.marks_mut() &= !(EVERY_MARK << way);
         // A guest has come home, or one of this home is away.
         match was_guest {
             true => self.away(to, -1),
@@ -372,11 +392,11 @@ impl FlowTable {
 
     /// Takes the flow out.
     fn free(&mut self, at: usize, way: u32) {
-        let Some(bucket) = self.buckets.get_mut(at) else {
+        let Some(index) = self.indexes.get_mut(at) else {
             return;
         };
-        let tag = bucket.index.words.get(way as usize).copied().unwrap_or(0);
-        let marks = bucket.index.marks_mut();
+        let tag = index.words.get(way as usize).copied().unwrap_or(0);
+        let marks = index.marks_mut();
         let guest = *marks >> (way + GUEST) & 1 == 1;
         *marks &= !(EVERY_MARK << way);
         self.flows = self.flows.saturating_sub(1);
@@ -386,10 +406,10 @@ impl FlowTable {
     }
 
     fn away(&mut self, home: usize, by: i64) {
-        let Some(bucket) = self.buckets.get_mut(home) else {
+        let Some(index) = self.indexes.get_mut(home) else {
             return;
         };
-        let word = bucket.index.marks_mut();
+        let word = index.marks_mut();
         let count = marks(*word, AWAY);
         // Once at its highest, nobody knows the true number.
         if count < 0xff {
@@ -407,27 +427,27 @@ impl FlowTable {
         else {
             return;
         };
-        let (len, period) = (self.buckets.len() as u64, u64::from(self.sweep.period.0));
+        let (len, period) = (self.indexes.len() as u64, u64::from(self.sweep.period.0));
         let due = self.sweep.rest + u64::from(passed.0) * len;
         let turns = (due / period).min(most as u64);
         // What is not done now is still due, up to a whole round.
         self.sweep.rest = (due - turns * period).min(len * period);
         for _ in 0..turns {
             let at = self.sweep.at;
-            self.sweep.at = if at + 1 >= self.buckets.len() { 0 } else { at + 1 };
+            self.sweep.at = if at + 1 >= self.indexes.len() { 0 } else { at + 1 };
             self.visit(at);
         }
     }
 
     fn visit(&mut self, at: usize) {
-        let Some(bucket) = self.buckets.get_mut(at) else {
+        let Some(index) = self.indexes.get_mut(at) else {
             return;
         };
-        let word = bucket.index.marks();
+        let word = index.marks();
         let unseen = marks(word, USED) & !marks(word, RECENT) & ALL;
         let mut stale = unseen & !(marks(word, PROVEN) & marks(word, BEFORE));
         let kept = word & !(0xff << RECENT | 0xff << BEFORE);
-        *bucket.index.marks_mut() = kept | marks(word, RECENT) << BEFORE;
+        *index.marks_mut() = kept | marks(word, RECENT) << BEFORE;
         while stale != 0 {
             self.free(at, stale.trailing_zeros());
             self.tallies.expired += 1;

@@ -12,18 +12,17 @@ fn key(hasher: &Hasher, n: u64) -> Key {
 }
 
 fn entry(server: u16) -> Entry {
-    Entry::new(1, server, 1, Watch::Nothing)
+    let parties = Parties {
+        class: 1,
+        server,
+        numbering: 1,
+    };
+    Entry::new(parties, Watch::Nothing)
 }
 
 fn lookup(table: &mut FlowTable, key: Key) -> Option<u16> {
-    let place = table.find(key)?;
-    Some(
-        table
-            .slot(place, key)
-            .expect("nothing was created since")
-            .entry
-            .server,
-    )
+    let place = table.find(key);
+    table.entry(place).map(|entry| entry.parties.server)
 }
 
 /// Makes a flow; true when it found room.
@@ -32,8 +31,9 @@ fn create(table: &mut FlowTable, key: Key, server: u16) -> bool {
 }
 
 fn prove(table: &mut FlowTable, key: Key) {
-    let place = table.find(key).unwrap();
-    table.slot(place, key).unwrap().prove();
+    let place = table.find(key);
+    assert!(place.is_found());
+    table.prove(place);
 }
 
 /// A whole turn of the sweep: half of the idle time.
@@ -126,8 +126,8 @@ fn idle_and_closed_flows_give_way_before_busy_ones() {
     );
     assert_eq!(table.tallies().refused, 1);
 
-    let place = table.find(key(&hasher, 5)).unwrap();
-    table.slot(place, key(&hasher, 5)).unwrap().close();
+    let place = table.find(key(&hasher, 5));
+    table.close(place);
     table
         .create(key(&hasher, 101), entry(101))
         .expect("a closed flow gives way");
@@ -138,8 +138,7 @@ fn idle_and_closed_flows_give_way_before_busy_ones() {
     assert_eq!(lookup(&mut table, key(&hasher, 101)), None);
 
     // Two turns without flow 7: it is idle, and gives way, but only when no unproven one is left.
-    let place = table.find(key(&hasher, 102)).unwrap();
-    table.slot(place, key(&hasher, 102)).unwrap().prove();
+    prove(&mut table, key(&hasher, 102));
     let mut now = Moment(7);
     let kept = |n: &u64| *n != 7;
     for n in (0..14).chain([102]).filter(kept) {
@@ -169,9 +168,9 @@ fn flows_age_by_turns_and_unproven_ones_sooner() {
     turn(&mut table, &mut now);
     assert_eq!(table.len(), 2, "both were seen in this turn");
     turn(&mut table, &mut now);
-    assert_eq!((table.find(unproven), table.len()), (None, 1));
+    assert_eq!((lookup(&mut table, unproven), table.len()), (None, 1));
     turn(&mut table, &mut now);
-    assert_eq!((table.find(proven), table.len()), (None, 0));
+    assert_eq!((lookup(&mut table, proven), table.len()), (None, 0));
     assert_eq!(table.tallies().expired, 2);
 }
 
@@ -205,11 +204,11 @@ fn a_place_is_not_good_for_the_next_tenant() {
     for n in 0..200 {
         let key = key(&hasher, n);
         table.create(key, entry(n as u16)).unwrap();
-        places.insert(n, (key, table.find(key).unwrap()));
+        places.insert(n, (key, table.find(key)));
     }
     let valid = places
         .iter()
-        .filter(|(_, (key, place))| table.slot(*place, *key).is_some())
+        .filter(|(_, (key, place))| table.is_at(*place, *key))
         .count();
     assert_eq!(valid, 14);
 }
@@ -248,18 +247,19 @@ proptest! {
         let mut now = Moment(seed as u32);
         for (n, step) in steps {
             let key = key(&hasher, n);
-            match (table.find(key), step) {
-                (Some(place), _) => {
-                    let mut slot = table.slot(place, key).unwrap();
-                    prop_assert_eq!(slot.entry.server, n as u16);
+            let place = table.find(key);
+            match (place.is_found(), step) {
+                (true, _) => {
+                    prop_assert!(table.is_at(place, key));
+                    prop_assert_eq!(table.entry(place).map(|e| e.parties.server), Some(n as u16));
                     match step {
-                        0 => slot.close(),
-                        1 => slot.prove(),
+                        0 => table.close(place),
+                        1 => table.prove(place),
                         _ => {}
                     }
                 }
-                (None, 4) => table.age(now, 3),
-                (None, _) => _ = create(&mut table, key, n as u16),
+                (false, 4) => table.age(now, 3),
+                (false, _) => _ = create(&mut table, key, n as u16),
             }
             now = now.plus(Span(Span::PER_SECOND));
             let tallies = table.tallies();

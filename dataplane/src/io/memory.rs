@@ -337,6 +337,10 @@ impl QueuePair for MemoryPort {
         count
     }
 
+    fn free(&mut self, burst: &mut Burst<MemoryBuffer>) {
+        burst.give_first(burst.len(), &mut self.shared.pool().free);
+    }
+
     fn alloc(&mut self) -> Option<MemoryBuffer> {
         let mut pool = self.shared.pool();
         let Some(mut buffer) = pool.free.pop() else {

@@ -76,6 +76,11 @@ pub trait QueuePair {
     /// `burst`, in order. Never retries.
     fn tx(&mut self, burst: &mut Burst<Self::Buf>) -> usize;
 
+    /// Frees all buffers of `burst`, which this port received, at once.
+    fn free(&mut self, burst: &mut Burst<Self::Buf>) {
+        burst.clear();
+    }
+
     /// A fresh buffer from the worker's pool, length 0, for packets that the worker originates.
     /// `None` when the pool is empty.
     fn alloc(&mut self) -> Option<Self::Buf>;

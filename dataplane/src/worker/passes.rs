@@ -130,8 +130,9 @@ impl Stages<'_> {
         }
     }
 
-    /// A burst of a mirror or bridge port: measured, then consumed or passed on, whatever it holds. Returns how many are replies:
-    /// to ARP, neighbour discovery and echo for the addresses that copies are sent to.
+    /// A burst of a mirror or bridge port: measured, then consumed or passed on, whatever it holds. Returns how many are replies,
+    /// to ARP, neighbour discovery and echo for the addresses that copies are sent to, and the verdict of all the others.
+    /// Without replies no packet has its verdict written.
     #[inline(never)]
     pub(super) fn measure<B: Buffer>(
         mut self,
@@ -139,7 +140,7 @@ impl Stages<'_> {
         packets: &mut [Packet; BURST_MAX],
         flows: Option<&mut FlowLatency>,
         samples: &mut SampleSender,
-    ) -> usize {
+    ) -> (usize, Verdict) {
         let role = self.view.role;
         let verdict = match role {
             Role::Bridge(pair) => Verdict::Forward(pair),
@@ -147,7 +148,6 @@ impl Stages<'_> {
         };
         let packets = packets.get_mut(..buffers.len()).unwrap_or(&mut []);
         for packet in packets.iter_mut() {
-            (packet.state, packet.verdict) = (State::Done, verdict);
             packet.located.forget();
         }
         let mirror = (role == Role::Mirror).then_some(&self.view.addresses);
@@ -159,11 +159,14 @@ impl Stages<'_> {
             flows.burst(buffers, self.now, tables, mirror, samples, self.counters);
         }
         if mirror.is_none_or(|addresses| addresses.iter().next().is_none()) {
-            return 0;
+            return (0, verdict);
         }
-        let each = buffers.iter_mut().zip(packets);
-        each.map(|(buffer, packet)| self.answer_for_mirror(buffer, packet))
-            .sum()
+        let mut replied = 0;
+        for (buffer, packet) in buffers.iter_mut().zip(packets) {
+            (packet.state, packet.verdict) = (State::Done, verdict);
+            replied += self.answer_for_mirror(buffer, packet);
+        }
+        (replied, verdict)
     }
 
     /// Whoever sends copies to an address of ours asks for its MAC address first; 1 if it got a reply.

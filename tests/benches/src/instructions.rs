@@ -183,7 +183,7 @@ pub(crate) fn profile(kind: &str) -> Result<()> {
 /// # Errors
 /// When a reply is not what the kind expects.
 pub(crate) fn inner(kind: &str, turns: usize, seed: u64) -> Result<()> {
-    if flows::KINDS.contains(&kind) {
+    if flows::is_kind(kind) {
         return flows::inner(kind, turns);
     }
     let (kind, with_flows) = match kind.strip_suffix(WITH_FLOWS) {

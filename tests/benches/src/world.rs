@@ -254,7 +254,7 @@ impl World {
     /// A worker that will adopt the compiled configuration in its first turns.
     fn waiting_worker<Q: QueuePair>(&mut self, queues: Q) -> Result<Ready<Q>> {
         let snapshot = self.compile(queues.mac())?;
-        self.waiting_worker_on(queues, snapshot)
+        self.waiting_worker_on(vec![queues], snapshot)
     }
 
     /// A worker whose port has that role, with other classes and servers.
@@ -277,7 +277,7 @@ impl World {
             servers: Arc::new(servers),
             ..snapshot
         };
-        let mut ready = self.waiting_worker_on(queues, snapshot)?;
+        let mut ready = self.waiting_worker_on(vec![queues], snapshot)?;
         for _ in 0..16 {
             ready.link.delivery.pump(|_| {});
             ready.worker.housekeep(Ticks(1));
@@ -285,12 +285,39 @@ impl World {
         Ok(ready)
     }
 
-    fn waiting_worker_on<Q: QueuePair>(&mut self, queues: Q, snapshot: Snapshot) -> Result<Ready<Q>> {
+    /// A worker that answers on the first port and measures copies on the second one.
+    ///
+    /// # Errors
+    /// As [`World::compile`].
+    pub(crate) fn service_and_mirror<Q: QueuePair>(
+        &mut self,
+        service: Q,
+        mirror: Q,
+        flows: Option<FlowLimits>,
+        servers: Servers,
+    ) -> Result<Ready<Q>> {
+        self.flows = flows;
+        let snapshot = self.compile(service.mac())?;
+        let view = PortView::new(mirror.mac(), Addresses::default(), true).with_role(Role::Mirror);
+        let snapshot = Snapshot {
+            ports: Arc::new([&snapshot.ports[..], &[view]].concat()),
+            servers: Arc::new(servers),
+            ..snapshot
+        };
+        let mut ready = self.waiting_worker_on(vec![service, mirror], snapshot)?;
+        for _ in 0..16 {
+            ready.link.delivery.pump(|_| {});
+            ready.worker.housekeep(Ticks::now());
+        }
+        Ok(ready)
+    }
+
+    fn waiting_worker_on<Q: QueuePair>(&mut self, queues: Vec<Q>, snapshot: Snapshot) -> Result<Ready<Q>> {
         let generation = snapshot.generation;
         let stop = StopFlag::default();
         let (worker_link, mut link) = connect(LinkSlots::default(), stop.clone());
         let worker = Worker::new(
-            vec![queues],
+            queues,
             worker_link,
             Arc::new(Published::default()),
             WorkerConfig {

@@ -49,8 +49,8 @@ pub struct Tcp {
     /// Payload of the segment that started this burst.
     opener: u16,
     flags: u8,
-    /// Repeats in this burst.
-    repeats: u8,
+    /// What is known to speak against this burst, as [`Doubts`]: that parts of it were sent again.
+    doubts: u8,
     /// Messages of this burst.
     messages: u8,
     /// Messages of the first burst.
@@ -75,7 +75,7 @@ zeroable!(Tcp {
     handshake,
     opener,
     flags,
-    repeats,
+    doubts,
     messages,
     first,
     ones,
@@ -90,7 +90,7 @@ const _: () = assert!(size_of::<Tcp>() == 44);
 const SYN: u8 = 1;
 /// The SYN came more than once.
 const SYN_AGAIN: u8 = 1 << 1;
-/// Data was seen: `last`, `start` and `front` are of data.
+/// Data was seen: `last`, `start` and `front` are of data, and [`ACKED`] is set.
 const DATA: u8 = 1 << 2;
 /// There is a hole.
 const HOLE: u8 = 1 << 3;
@@ -102,6 +102,9 @@ const FULL: u8 = 1 << 5;
 const ACKED: u8 = 1 << 6;
 /// The connection was seen from its SYN on.
 const WHOLE: u8 = 1 << 7;
+
+/// Flags of segments that are not the usual ones.
+const UNUSUAL: u8 = tcp::FLAG_SYN | tcp::FLAG_RST | tcp::FLAG_FIN;
 
 /// Smallest payload of a segment that was cut because it was full: below every path's MSS, above messages of habit.
 const FULL_PAYLOAD: u16 = 1200;
@@ -132,9 +135,24 @@ const fn ahead(a: u32, b: u32) -> bool {
     a.wrapping_sub(b) as i32 > 0
 }
 
+/// A segment was sent again.
+const AGAIN: Sample = Sample {
+    kind: Kind::Retransmitted,
+    value: Span(1),
+    doubts: Doubts::NONE,
+};
+
+/// What one segment of the unusual ones told, at most.
+type Told = [Option<Sample>; 2];
+
 impl Tcp {
-    /// Takes the next segment of the flow, at `now`; what it tells goes to `give`. Returns true when it told of an answer.
+    /// True when the next segment, with those flags, may go the short way: [`Tcp::usual`].
     #[inline(always)]
+    pub const fn is_usual(&self, flags: u8) -> bool {
+        flags & UNUSUAL == 0 && self.flags & DATA != 0
+    }
+
+    /// Takes the next segment of the flow, at `now`; what it tells goes to `give`. Returns true when it told of an answer.
     pub fn segment(
         &mut self,
         now: Moment,
@@ -142,27 +160,57 @@ impl Tcp {
         rules: &Rules,
         mut give: impl FnMut(Sample),
     ) -> bool {
-        if segment.flags & (tcp::FLAG_SYN | tcp::FLAG_RST) != 0 {
-            return self.opens_or_breaks(now, segment, &mut give);
+        if self.is_usual(segment.flags) {
+            return self.usual(now, segment, rules, give);
         }
-        if self.flags & (SYN | ACKED) != ACKED {
-            self.begins(now, segment, &mut give);
-        }
+        let (first, goes_on) = self.unusual(now, segment, rules);
+        first.into_iter().flatten().for_each(&mut give);
+        goes_on && self.data(now, segment, rules, give)
+    }
+
+    /// The same for segments of which [`Tcp::is_usual`] is true: nearly all.
+    #[inline(always)]
+    pub fn usual(&mut self, now: Moment, segment: Segment, rules: &Rules, give: impl FnMut(Sample)) -> bool {
         if segment.payload == 0 {
-            if segment.flags & tcp::FLAG_FIN != 0 {
-                self.ends(segment.acknowledgment, rules, &mut give);
-                return false;
-            }
             self.acknowledges(now, segment.acknowledgment);
             return false;
         }
-        let end = segment.sequence.wrapping_add(u32::from(segment.payload));
-        if self.flags & DATA == 0 {
-            self.first_data(now, segment, end);
-            return false;
+        self.data(now, segment, rules, give)
+    }
+
+    /// A segment that opens or ends a connection, or comes before any data. Returns what it told, and whether it
+    /// is data behind data as well.
+    fn unusual(&mut self, now: Moment, segment: Segment, rules: &Rules) -> (Told, bool) {
+        if segment.flags & (tcp::FLAG_SYN | tcp::FLAG_RST) != 0 {
+            return ([self.opens_or_breaks(now, segment), None], false);
         }
+        let handshake = if self.flags & ACKED == 0 {
+            self.begins(now, segment)
+        } else {
+            None
+        };
+        if segment.payload == 0 {
+            if segment.flags & tcp::FLAG_FIN != 0 {
+                return ([handshake, self.ends(segment.acknowledgment, rules)], false);
+            }
+            self.acknowledges(now, segment.acknowledgment);
+            return ([handshake, None], false);
+        }
+        if self.flags & DATA == 0 {
+            self.first_data(now, segment);
+            return ([handshake, None], false);
+        }
+        ([handshake, None], true)
+    }
+
+    /// A segment with data behind other data.
+    #[inline(always)]
+    fn data(&mut self, now: Moment, segment: Segment, rules: &Rules, mut give: impl FnMut(Sample)) -> bool {
+        let end = segment.sequence.wrapping_add(u32::from(segment.payload));
         if !ahead(end, self.front) {
-            self.repeated(now, segment, end, &mut give);
+            if let Some(sample) = self.repeated(now, segment, end) {
+                give(sample);
+            }
             return false;
         }
         if ahead(segment.sequence, self.front) {
@@ -170,10 +218,14 @@ impl Tcp {
             self.flags |= HOLE;
         }
         self.front = end;
-        let gap = now.since(Moment(self.last)).unwrap_or_default().0;
+        let gap = now.since_or_zero(Moment(self.last)).0;
         self.last = now.0;
         let goes_on = self.flags & FULL != 0;
-        self.set(FULL, segment.payload >= FULL_PAYLOAD);
+        if segment.payload >= FULL_PAYLOAD {
+            self.flags |= FULL;
+        } else if goes_on {
+            self.flags &= !FULL;
+        }
         if !ahead(segment.acknowledgment, self.base) {
             // Eightfold, so an eighth of the way is the difference to the mean.
             let gap = gap.min((self.inside >> 2) + INSIDE_STEP);
@@ -189,49 +241,39 @@ impl Tcp {
             self.held_back();
             return false;
         }
-        self.burst(now, segment, gap, rules, &mut give)
-    }
-
-    #[inline(always)]
-    fn set(&mut self, flag: u8, to: bool) {
-        self.flags = (self.flags & !flag) | (flag * u8::from(to));
+        self.burst(now, segment, rules, give)
     }
 
     /// A burst starts, and the last one is answered.
     #[inline(always)]
-    fn burst(
-        &mut self,
-        now: Moment,
-        segment: Segment,
-        gap: u32,
-        rules: &Rules,
-        give: &mut impl FnMut(Sample),
-    ) -> bool {
-        let span = now.since(Moment(self.start)).unwrap_or_default();
-        let told = gap < rules.cutoff.0 && span < rules.cutoff;
+    fn burst(&mut self, now: Moment, segment: Segment, rules: &Rules, mut give: impl FnMut(Sample)) -> bool {
+        let span = now.since_or_zero(Moment(self.start));
         self.pattern(segment);
-        // All was acknowledged, and the client went on after more than a quarter of the time.
-        let idle = now.since(Moment(self.acked_at)).unwrap_or_default();
-        let think = self.acked == segment.acknowledgment && idle.0 > span.0 / 4;
+        let mut doubts = Doubts(self.doubts);
+        // Nothing is answered in three quarters of the time of a handshake, in units of 64 us.
+        let too_fast = span.0 < u32::from(self.handshake) * (256 / 4 * 3);
         let pipelined = self.first >= WINDOW_MIN && self.ones >= PATTERN;
-        // Nothing is answered in three quarters of the time of a handshake.
-        let too_fast = span.0 < (u32::from(self.handshake) << 8) / 4 * 3;
-        let doubts = Doubts::PIPELINED
-            .when(pipelined | too_fast)
-            .and(Doubts::FLOW_CONTROL.when(self.updates >= PATTERN))
-            .and(Doubts::RETRANSMITTED.when(self.repeats > 0));
+        if too_fast | pipelined {
+            doubts = doubts.and(Doubts::PIPELINED);
+        }
+        if self.updates >= PATTERN {
+            doubts = doubts.and(Doubts::FLOW_CONTROL);
+        }
+        let is_answered_whole = self.acked == segment.acknowledgment;
+        let told = span < rules.cutoff;
         if told {
-            let doubts = doubts.and(Doubts::THINK.when(think));
+            // All was acknowledged, and the client went on after more than a quarter of the time.
+            let think = is_answered_whole && now.since_or_zero(Moment(self.acked_at)).0 > span.0 / 4;
             give(Sample {
                 kind: Kind::Response,
                 value: span,
-                doubts,
+                doubts: doubts.and(Doubts::THINK.when(think)),
             });
         }
         // Also when the client then paused for longer than any answer takes.
-        if let Some(value) = self
-            .answer(segment.acknowledgment)
-            .filter(|&value| value < rules.cutoff)
+        if is_answered_whole
+            && let Some(value) = self.answer(segment.acknowledgment)
+            && value < rules.cutoff
         {
             give(Sample {
                 kind: Kind::Answer,
@@ -242,7 +284,7 @@ impl Tcp {
         self.start = now.0;
         self.base = segment.acknowledgment;
         self.opener = segment.payload;
-        (self.repeats, self.messages, self.held) = (0, 1, 0);
+        (self.doubts, self.messages, self.held) = (0, 1, 0);
         told
     }
 
@@ -262,20 +304,18 @@ impl Tcp {
     /// The client closes: what it acknowledged last was the end of an answer, if a request waited for one.
     #[cold]
     #[inline(never)]
-    fn ends(&mut self, acknowledgment: u32, rules: &Rules, give: &mut impl FnMut(Sample)) {
+    fn ends(&mut self, acknowledgment: u32, rules: &Rules) -> Option<Sample> {
         if self.flags & DATA == 0 || !ahead(acknowledgment, self.base) {
-            return;
+            return None;
         }
-        if let Some(value) = self.answer(acknowledgment).filter(|&value| value < rules.cutoff) {
-            let doubts = Doubts::RETRANSMITTED.when(self.repeats > 0);
-            give(Sample {
-                kind: Kind::Answer,
-                value,
-                doubts,
-            });
-        }
+        let value = self.answer(acknowledgment).filter(|&value| value < rules.cutoff);
         // The FIN may come again.
         self.base = acknowledgment;
+        Some(Sample {
+            kind: Kind::Answer,
+            value: value?,
+            doubts: Doubts(self.doubts),
+        })
     }
 
     /// Notes what the burst that ends was like.
@@ -309,87 +349,84 @@ impl Tcp {
         if (news as i32) <= 0 {
             return;
         }
-        let waited = now.since(Moment(self.acked_at)).unwrap_or_default();
-        let delayed = news < TWO_SEGMENTS && waited >= ACK_DELAY;
-        self.set(DELAYED, delayed);
+        let waited = now.since_or_zero(Moment(self.acked_at));
+        if news < TWO_SEGMENTS && waited >= ACK_DELAY {
+            self.flags |= DELAYED;
+        } else {
+            self.flags &= !DELAYED;
+        }
         (self.acked, self.acked_at) = (number, now.0);
     }
 
     #[cold]
     #[inline(never)]
-    fn opens_or_breaks(&mut self, now: Moment, segment: Segment, give: &mut impl FnMut(Sample)) -> bool {
-        if segment.flags & tcp::FLAG_SYN == 0 {
-            return false;
+    fn opens_or_breaks(&mut self, now: Moment, segment: Segment) -> Option<Sample> {
+        // An acknowledged SYN is what servers send.
+        if segment.flags & (tcp::FLAG_SYN | tcp::FLAG_ACK) != tcp::FLAG_SYN {
+            return None;
         }
         let front = segment.sequence.wrapping_add(1);
         if self.flags & SYN != 0 && self.front == front {
             self.flags |= SYN_AGAIN;
-            give(Sample {
-                kind: Kind::Retransmitted,
-                value: Span(1),
-                doubts: Doubts::NONE,
-            });
-        } else {
-            // A new connection, also in the place of an old one.
-            *self = Self {
-                start: now.0,
-                front,
-                flags: SYN | WHOLE,
-                ..Self::default()
-            };
+            return Some(AGAIN);
         }
-        false
+        // A new connection, also in the place of an old one.
+        *self = Self {
+            start: now.0,
+            front,
+            flags: SYN | WHOLE,
+            ..Self::default()
+        };
+        None
     }
 
     /// The first segment behind a SYN, or the first that was seen.
     #[cold]
     #[inline(never)]
-    fn begins(&mut self, now: Moment, segment: Segment, give: &mut impl FnMut(Sample)) {
-        if self.flags & (SYN | SYN_AGAIN) == SYN
-            && let Some(value) = now.since(Moment(self.start))
-        {
-            self.handshake = u16::try_from(value.0 >> 8).unwrap_or(u16::MAX);
-            give(Sample {
-                kind: Kind::Handshake,
-                value,
-                doubts: Doubts::NONE,
-            });
-        }
+    fn begins(&mut self, now: Moment, segment: Segment) -> Option<Sample> {
+        let is_open = self.flags & (SYN | SYN_AGAIN) == SYN;
+        let value = now.since(Moment(self.start)).filter(|_| is_open);
         self.flags = (self.flags & !(SYN | SYN_AGAIN)) | ACKED;
         self.base = segment.acknowledgment;
         (self.acked, self.acked_at) = (segment.acknowledgment, now.0);
+        let value = value?;
+        self.handshake = u16::try_from(value.0 >> 8).unwrap_or(u16::MAX);
+        Some(Sample {
+            kind: Kind::Handshake,
+            value,
+            doubts: Doubts::NONE,
+        })
     }
 
     #[cold]
     #[inline(never)]
-    fn first_data(&mut self, now: Moment, segment: Segment, end: u32) {
+    fn first_data(&mut self, now: Moment, segment: Segment) {
+        let end = segment.sequence.wrapping_add(u32::from(segment.payload));
         (self.last, self.start, self.front) = (now.0, now.0, end);
         (self.base, self.opener, self.messages) = (segment.acknowledgment, segment.payload, 1);
         // Seen from the middle on, the first burst says nothing.
         self.first = u8::from(self.flags & WHOLE == 0);
         self.flags |= DATA;
-        self.set(FULL, segment.payload >= FULL_PAYLOAD);
+        if segment.payload >= FULL_PAYLOAD {
+            self.flags |= FULL;
+        }
     }
 
     /// A segment that brings nothing new: sent again, overtaken, or a probe.
     #[cold]
     #[inline(never)]
-    fn repeated(&mut self, now: Moment, segment: Segment, end: u32, give: &mut impl FnMut(Sample)) {
+    fn repeated(&mut self, now: Moment, segment: Segment, end: u32) -> Option<Sample> {
         // Keep-alive and window probes (RFC 9293 section 3.8.4, 3.8.6.1) send the byte before the front.
         if segment.payload <= 1 && end == self.front {
-            return;
+            return None;
         }
         if self.flags & HOLE != 0 && segment.sequence == self.hole {
             self.flags &= !HOLE;
             if now.since(Moment(self.last)).is_none_or(|gap| gap < LATE) {
-                return;
+                return None;
             }
         }
-        self.repeats = self.repeats.saturating_add(1);
-        give(Sample {
-            kind: Kind::Retransmitted,
-            value: Span(1),
-            doubts: Doubts::NONE,
-        });
+        self.doubts = Doubts::RETRANSMITTED.0;
+        Some(AGAIN)
     }
 }

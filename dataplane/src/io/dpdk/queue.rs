@@ -107,6 +107,17 @@ impl QueuePair for DpdkQueues {
     }
 
     #[inline]
+    fn free(&mut self, burst: &mut Burst<Mbuf>) {
+        let mbufs = burst.as_mut_slice();
+        // SAFETY: the mbufs, with their segments, are ours, and given up with this call.
+        unsafe {
+            let count = mbufs.len();
+            sys::rte_pktmbuf_free_bulk(mbufs.as_mut_ptr().cast(), count as u32);
+            burst.gave_away(count);
+        }
+    }
+
+    #[inline]
     fn alloc(&mut self) -> Option<Mbuf> {
         // SAFETY: the pool is live, we hold a handle.
         unsafe { Mbuf::alloc(self.pool.raw()) }

@@ -3,15 +3,16 @@
 //! Reads headers alone, each as far as it is there: mirrors often cut frames short. Checksums are not verified, since nothing is
 //! answered. Fragments belong to no flow.
 
-use super::Tables;
 use super::mirror::{self, Inner};
+use crate::arch;
 use crate::flow::estimate::{Datagram, Segment};
 use crate::flow::{Hasher, Key};
 use crate::io::Window;
 use crate::tables::addresses::Addresses;
 use crate::tables::servers::Watching;
+use crate::tables::{Classes, Servers};
 use crate::wire::ipv6_ext::{self, Walk};
-use crate::wire::{at, eth, gre, ipv4, ipv6, load_4, load_8, tcp, udp, vlan};
+use crate::wire::{at, eth, gre, ipv4, ipv6, load_2, load_4, load_8, tcp, udp, vlan};
 
 /// VLAN tags skipped at most.
 const TAGS_MAX: usize = 4;
@@ -34,17 +35,32 @@ pub enum Seen {
     Hidden(Datagram),
 }
 
-/// A packet as the stage sees it.
-#[derive(Clone, Copy, Debug, Default)]
+/// Which of [`Seen`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+enum What {
+    #[default]
+    Nothing,
+    Tcp,
+    Hidden,
+}
+
+/// A packet as the stage sees it: plain fields, so that the usual packet is written in a few stores.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sight {
     /// Its flow.
     pub key: Key,
-    /// What its estimator is to know.
-    pub seen: Seen,
-    /// May begin a flow.
-    pub begins: bool,
-    /// Ends its flow.
-    pub ends: bool,
+    /// Sequence number; of hidden transports the number in clear.
+    number: u32,
+    /// Acknowledgment number.
+    acknowledgment: u32,
+    /// Bytes of payload; of hidden transports as [`Datagram::len`].
+    len: u16,
+    /// As [`Datagram::ack_max`].
+    ack_max: u16,
+    /// TCP flags; of hidden transports 1 when there is a number.
+    flags: u8,
+    what: What,
     /// IPv6; else IPv4.
     pub v6: bool,
     /// IP protocol.
@@ -56,11 +72,61 @@ pub struct Sight {
 }
 
 impl Sight {
+    /// What its estimator is to know.
+    #[inline(always)]
+    pub fn seen(&self) -> Seen {
+        match self.what {
+            What::Nothing => Seen::Nothing,
+            What::Tcp => Seen::Tcp(self.segment()),
+            What::Hidden => Seen::Hidden(Datagram {
+                len: self.len,
+                ack_max: self.ack_max,
+                sequence: (self.flags != 0).then_some(self.number),
+            }),
+        }
+    }
+
+    /// Of a flow whose TCP is readable: its segment.
+    #[inline(always)]
+    pub(super) fn segment(&self) -> Segment {
+        Segment {
+            sequence: self.number,
+            acknowledgment: self.acknowledgment,
+            payload: self.len,
+            flags: self.flags,
+        }
+    }
+
+    /// TCP flags, where the flow's TCP is readable.
+    #[inline(always)]
+    pub(super) fn flags(&self) -> u8 {
+        self.flags
+    }
+
+    /// True when the packet belongs to a flow.
+    #[inline(always)]
+    pub fn is_of_flow(&self) -> bool {
+        self.what != What::Nothing
+    }
+
+    /// May begin a flow: a SYN, or data; hidden packets all.
+    pub fn begins(&self) -> bool {
+        let flags = self.flags & (tcp::FLAG_SYN | tcp::FLAG_RST | tcp::FLAG_FIN | tcp::FLAG_ACK);
+        match self.what {
+            What::Nothing => false,
+            What::Tcp => flags == tcp::FLAG_SYN || (self.len > 0 && flags == tcp::FLAG_ACK),
+            What::Hidden => true,
+        }
+    }
+
+    /// Ends its flow.
+    pub fn ends(&self) -> bool {
+        self.what == What::Tcp && self.flags & (tcp::FLAG_RST | tcp::FLAG_FIN) != 0
+    }
+
     /// Where servers are not known: a SYN goes to one, and so do other packets to the lower port of two.
     pub(super) fn seems_to_server(&self, window: &Window) -> bool {
-        if let Seen::Tcp(segment) = self.seen
-            && segment.flags & tcp::FLAG_SYN != 0
-        {
+        if self.what == What::Tcp && self.flags & tcp::FLAG_SYN != 0 {
             return true;
         }
         let ports = at::<4>(window, usize::from(self.l4))
@@ -68,19 +134,23 @@ impl Sight {
         ports.is_none_or(|&[a, b, c, d]| u16::from_be_bytes([c, d]) <= u16::from_be_bytes([a, b]))
     }
 
-    /// Class of the client and number of the server, by its addresses.
-    pub(super) fn resolve(&self, window: &Window, tables: Tables<'_>) -> (u16, u16) {
+    /// Number of the server, by the packet's destination; 0: none.
+    pub(super) fn server(&self, window: &Window, servers: &Servers) -> u16 {
         let l3 = usize::from(self.l3);
         if self.v6 {
-            let header = at(window, l3).map(ipv6::Header::read);
-            header.map_or((0, 0), |h| {
-                (tables.classes.find_v6(h.src).id, tables.servers.find_v6(h.dst))
-            })
+            at(window, l3 + 24).map_or(0, |to| servers.find_v6(*to))
         } else {
-            let header = at(window, l3).map(ipv4::Header::read);
-            header.map_or((0, 0), |h| {
-                (tables.classes.find_v4(h.src).id, tables.servers.find_v4(h.dst))
-            })
+            at(window, l3 + 16).map_or(0, |to| servers.find_v4(*to))
+        }
+    }
+
+    /// Class of the client, by the packet's source.
+    pub(super) fn class(&self, window: &Window, classes: &Classes) -> u16 {
+        let l3 = usize::from(self.l3);
+        if self.v6 {
+            at(window, l3 + 8).map_or(0, |from| classes.find_v6(*from).id)
+        } else {
+            at(window, l3 + 12).map_or(0, |from| classes.find_v4(*from).id)
         }
     }
 }
@@ -122,81 +192,125 @@ impl Pair {
     }
 }
 
-/// Reads the frame in `window[..len]`. `mirror`: the port's addresses where copies arrive, which are then taken out of GRE.
-/// `offline`: a capture, in which ERSPAN is unwrapped too.
+/// What packets are read by.
+#[derive(Clone, Copy)]
+pub struct Reading<'a> {
+    /// The port's addresses where copies arrive, which are then taken out of GRE.
+    pub mirror: Option<&'a Addresses>,
+    /// A capture, in which ERSPAN is unwrapped too.
+    pub offline: bool,
+    /// Which UDP ports are QUIC's.
+    pub watching: &'a Watching,
+    /// Makes keys.
+    pub hasher: &'a Hasher,
+}
+
+/// Reads the frame in `window[..len]`: TCP over IPv4 or IPv6 without options, extension headers or tags, which is nearly all
+/// that there is, in one look; all else step by step.
 #[inline(always)]
-pub fn read(
-    window: &Window,
-    len: usize,
-    mirror: Option<&Addresses>,
-    offline: bool,
-    watching: &Watching,
-    hasher: &Hasher,
-) -> Sight {
-    let ether_type = at::<2>(window, eth::HEADER_LEN - 2).map_or(0, |b| u16::from_be_bytes(*b));
-    if ether_type == eth::ETHER_TYPE_IPV4
-        && let Some(sight) = plain_tcp(window, len, hasher)
-    {
-        return sight;
+pub fn read(sight: &mut Sight, window: &Window, len: usize, by: &Reading<'_>) {
+    if !sight.read_tcp_v4(window, len, by.hasher) {
+        read_other(sight, window, len, by);
     }
+}
+
+#[inline(never)]
+fn read_other(sight: &mut Sight, window: &Window, len: usize, by: &Reading<'_>) {
+    if !sight.read_tcp_v6(window, len, by.hasher) {
+        *sight = read_step_by_step(window, len, by);
+    }
+}
+
+/// What [`read`] does without its short ways, which must tell the same.
+pub(super) fn read_step_by_step(window: &Window, len: usize, by: &Reading<'_>) -> Sight {
     let mut context = Context {
         window,
         len,
-        mirror,
-        offline,
-        watching,
-        hasher,
+        mirror: by.mirror,
+        offline: by.offline,
+        watching: by.watching,
+        hasher: by.hasher,
     };
     context.frame(0).unwrap_or_default()
 }
 
-/// TCP over IPv4 without options or tags: nearly all that there is. None says nothing.
-#[inline(always)]
-fn plain_tcp(window: &Window, len: usize, hasher: &Hasher) -> Option<Sight> {
-    const L3: usize = eth::HEADER_LEN;
-    const L4: usize = L3 + ipv4::HEADER_LEN;
-    const BOTH: usize = ipv4::HEADER_LEN + tcp::HEADER_LEN;
-    let both: &[u8; BOTH] = at(window, L3)?;
-    // Version, length; neither offset nor more fragments.
-    let plain = both[0] == 0x45 && both[9] == ipv4::PROTOCOL_TCP && both[6] & 0x3f == 0 && both[7] == 0;
-    if !plain || len < L3 + BOTH {
-        return None;
-    }
-    let addresses = load_8::<12, BOTH>(both);
-    let ports = load_4::<20, BOTH>(both);
-    let total = u16::from_be_bytes([both[2], both[3]]);
-    let headers = ipv4::HEADER_LEN as u16 + u16::from(both[32] >> 4) * 4;
-    let payload = total.checked_sub(headers)?;
-    let segment = Segment {
-        sequence: u32::from_be_bytes([both[24], both[25], both[26], both[27]]),
-        acknowledgment: u32::from_be_bytes([both[28], both[29], both[30], both[31]]),
-        payload,
-        flags: both[33],
-    };
-    let key = hasher.two(addresses, selector(PORTS, ipv4::PROTOCOL_TCP, ports));
-    Some(of_tcp(key, segment, L3, L4, false))
-}
+/// Bytes of a frame that tell what it is: from the EtherType on.
+const KIND_AT: usize = eth::HEADER_LEN - 2;
+const TCP: u8 = ipv4::PROTOCOL_TCP;
+/// EtherType, version and header length; neither offset, more fragments nor the reserved flag; protocol.
+const V4_MASK: [u8; 16] = [255, 255, 255, 0, 0, 0, 0, 0, 0xbf, 255, 0, 255, 0, 0, 0, 0];
+const V4_WANT: [u8; 16] = [0x08, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 0, TCP, 0, 0, 0, 0];
+/// EtherType and version; next header.
+const V6_MASK: [u8; 16] = [255, 255, 0xf0, 0, 0, 0, 0, 0, 255, 0, 0, 0, 0, 0, 0, 0];
+const V6_WANT: [u8; 16] = [0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, TCP, 0, 0, 0, 0, 0, 0, 0];
 
-#[inline(always)]
-fn of_tcp(key: Key, segment: Segment, l3: usize, l4: usize, v6: bool) -> Sight {
-    let flags = segment.flags & (tcp::FLAG_SYN | tcp::FLAG_RST | tcp::FLAG_FIN | tcp::FLAG_ACK);
-    let opens = flags == tcp::FLAG_SYN;
-    let carries = segment.payload > 0 && flags == tcp::FLAG_ACK;
-    // A SYN-ACK is a server's.
-    let servers = flags & (tcp::FLAG_SYN | tcp::FLAG_ACK) == tcp::FLAG_SYN | tcp::FLAG_ACK;
-    Sight {
-        key,
-        seen: if servers {
-            Seen::Nothing
-        } else {
-            Seen::Tcp(segment)
-        },
-        begins: opens | carries,
-        ends: flags & (tcp::FLAG_RST | tcp::FLAG_FIN) != 0,
-        v6,
-        protocol: ipv4::PROTOCOL_TCP,
-        l3: l3 as u16,
-        l4: l4 as u16,
+impl Sight {
+    /// TCP over IPv4 without options or tags. False says nothing: whatever is odd is judged step by step.
+    #[inline(always)]
+    fn read_tcp_v4(&mut self, window: &Window, len: usize, hasher: &Hasher) -> bool {
+        const L3: usize = eth::HEADER_LEN;
+        const L4: usize = L3 + ipv4::HEADER_LEN;
+        const N: usize = L4 + tcp::HEADER_LEN;
+        let (Some(frame), Some(kind)) = (at::<N>(window, 0), at(window, KIND_AT)) else {
+            return false;
+        };
+        if !arch::equal_under(kind, &V4_MASK, &V4_WANT) || len < N {
+            return false;
+        }
+        let size = i32::from(load_2::<{ L3 + 2 }, N>(frame).to_be()) - ipv4::HEADER_LEN as i32;
+        let Some(payload) = self.write_segment::<L4, N>(frame, size) else {
+            return false;
+        };
+        self.key = hasher.two(
+            load_8::<{ L3 + 12 }, N>(frame),
+            selector(PORTS, TCP, load_4::<L4, N>(frame)),
+        );
+        (self.len, self.ack_max, self.what) = (payload, 0, What::Tcp);
+        (self.v6, self.protocol, self.l3, self.l4) = (false, TCP, L3 as u16, L4 as u16);
+        true
+    }
+
+    /// The same over IPv6 without extension headers.
+    #[inline(always)]
+    fn read_tcp_v6(&mut self, window: &Window, len: usize, hasher: &Hasher) -> bool {
+        const L3: usize = eth::HEADER_LEN;
+        const L4: usize = L3 + ipv6::HEADER_LEN;
+        const N: usize = L4 + tcp::HEADER_LEN;
+        let (Some(frame), Some(kind)) = (at::<N>(window, 0), at(window, KIND_AT)) else {
+            return false;
+        };
+        if !arch::equal_under(kind, &V6_MASK, &V6_WANT) || len < N {
+            return false;
+        }
+        let size = i32::from(load_2::<{ L3 + 4 }, N>(frame).to_be());
+        let Some(payload) = self.write_segment::<L4, N>(frame, size) else {
+            return false;
+        };
+        let addresses = [
+            [load_8::<{ L3 + 8 }, N>(frame), load_8::<{ L3 + 16 }, N>(frame)],
+            [load_8::<{ L3 + 24 }, N>(frame), load_8::<{ L3 + 32 }, N>(frame)],
+        ];
+        self.key = hasher.many(selector(PORTS, TCP, load_4::<L4, N>(frame)), &addresses);
+        (self.len, self.ack_max, self.what) = (payload, 0, What::Tcp);
+        (self.v6, self.protocol, self.l3, self.l4) = (true, TCP, L3 as u16, L4 as u16);
+        true
+    }
+
+    /// Numbers and flags of the TCP header at `L4`; gives the bytes of payload that `size` bytes of IP payload have. None when the
+    /// header is shorter or longer than can be.
+    #[inline(always)]
+    fn write_segment<const L4: usize, const N: usize>(&mut self, frame: &[u8; N], size: i32) -> Option<u16> {
+        let tcp: &[u8; tcp::HEADER_LEN] = frame.get(L4..)?.first_chunk()?;
+        let header = i32::from(tcp[12] >> 2 & 0x3c);
+        let payload = size - header;
+        // Negative when either is wrong.
+        if (header - tcp::HEADER_LEN as i32) | payload < 0 {
+            return None;
+        }
+        self.number = load_4::<4, { tcp::HEADER_LEN }>(tcp).to_be();
+        self.acknowledgment = load_4::<8, { tcp::HEADER_LEN }>(tcp).to_be();
+        self.flags = tcp[13];
+        Some(payload as u16)
     }
 }
 
@@ -219,6 +333,19 @@ struct Upper {
     /// Bytes from `l4` to the end of the packet, as its header says.
     size: usize,
     v6: bool,
+}
+
+impl Upper {
+    /// A packet of which no more is known yet.
+    fn sight(&self) -> Sight {
+        Sight {
+            v6: self.v6,
+            protocol: self.protocol,
+            l3: self.l3 as u16,
+            l4: self.l4 as u16,
+            ..Sight::default()
+        }
+    }
 }
 
 impl Context<'_> {
@@ -324,17 +451,19 @@ impl Context<'_> {
         let bytes = self.bytes::<{ tcp::HEADER_LEN }>(upper.l4)?;
         let header = tcp::Header::read(bytes);
         let payload = upper.size - header.header_len(upper.size)?;
-        let segment = Segment {
-            sequence: header.sequence,
-            acknowledgment: header.acknowledgment,
-            payload: payload as u16,
-            flags: header.flags,
-        };
         let ports = load_4::<0, { tcp::HEADER_LEN }>(bytes);
         let key = upper
             .pair
             .key(selector(PORTS, ipv4::PROTOCOL_TCP, ports), self.hasher);
-        Some(of_tcp(key, segment, upper.l3, upper.l4, upper.v6))
+        Some(Sight {
+            key,
+            number: header.sequence,
+            acknowledgment: header.acknowledgment,
+            len: payload as u16,
+            flags: header.flags,
+            what: What::Tcp,
+            ..upper.sight()
+        })
     }
 
     fn udp(&self, upper: Upper) -> Option<Sight> {
@@ -367,15 +496,9 @@ impl Context<'_> {
             let counter = u32::from_le_bytes(load_4::<8, 16>(message).to_ne_bytes());
             return (size > 32).then(|| self.tunnel(upper, receiver, counter, size));
         }
-        let sight = self.hidden(upper, PORTS, ports, Datagram::ACK_MAX_QUIC);
-        let datagram = Datagram {
-            len: size as u16,
-            ack_max: Datagram::ACK_MAX_QUIC,
-            sequence: None,
-        };
         Some(Sight {
-            seen: Seen::Hidden(datagram),
-            ..sight
+            len: size as u16,
+            ..self.hidden(upper, PORTS, ports, Datagram::ACK_MAX_QUIC)
         })
     }
 
@@ -390,15 +513,12 @@ impl Context<'_> {
             _ => u64::from_be_bytes(*self.bytes(payload + 1)?) >> (64 - 8 * bytes),
         };
         let selector = selector(CONNECTION, ipv4::PROTOCOL_UDP, ports);
-        let datagram = Datagram {
-            len: size as u16,
-            ack_max: Datagram::ACK_MAX_QUIC,
-            sequence: None,
-        };
         Some(Sight {
             key: upper.pair.key_with(selector, id, self.hasher),
-            seen: Seen::Hidden(datagram),
-            ..self.hidden(upper, CONNECTION, ports, 0)
+            len: size as u16,
+            ack_max: Datagram::ACK_MAX_QUIC,
+            what: What::Hidden,
+            ..upper.sight()
         })
     }
 
@@ -433,32 +553,21 @@ impl Context<'_> {
     }
 
     fn tunnel(&self, upper: Upper, index: u32, number: u32, size: usize) -> Sight {
-        let datagram = Datagram {
-            len: size as u16,
-            ack_max: Datagram::ACK_MAX_TUNNEL,
-            sequence: Some(number),
-        };
         Sight {
-            seen: Seen::Hidden(datagram),
-            ..self.hidden(upper, INDEX, index, 0)
+            len: size as u16,
+            number,
+            flags: 1,
+            ..self.hidden(upper, INDEX, index, Datagram::ACK_MAX_TUNNEL)
         }
     }
 
     fn hidden(&self, upper: Upper, kind: u8, bits: u32, ack_max: u16) -> Sight {
-        let datagram = Datagram {
-            len: upper.size as u16,
-            ack_max,
-            sequence: None,
-        };
         Sight {
             key: upper.pair.key(selector(kind, upper.protocol, bits), self.hasher),
-            seen: Seen::Hidden(datagram),
-            begins: true,
-            ends: false,
-            v6: upper.v6,
-            protocol: upper.protocol,
-            l3: upper.l3 as u16,
-            l4: upper.l4 as u16,
+            len: upper.size as u16,
+            ack_max,
+            what: What::Hidden,
+            ..upper.sight()
         }
     }
 }

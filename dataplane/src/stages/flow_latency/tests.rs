@@ -1,7 +1,7 @@
 //! Described packets: what is seen of each kind, and what becomes of flows of them.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
-use super::sight::{self, Seen, Sight};
+use super::sight::{self, Reading, Seen, Sight};
 use super::{FlowLatency, FlowLimits, Tables, Taken};
 use crate::arch::TickRate;
 use crate::flow::estimate::{Datagram, Doubts, Kind, Segment};
@@ -29,14 +29,15 @@ fn read(packet: &Packet) -> Sight {
 fn read_frame(frame: &[u8]) -> Sight {
     let (window, len) = window_of(frame);
     let addresses = port().addresses;
-    sight::read(
-        &window,
-        len,
-        Some(&addresses),
-        false,
-        &Watching::default(),
-        &Hasher::new(5),
-    )
+    let by = Reading {
+        mirror: Some(&addresses),
+        offline: false,
+        watching: &Watching::default(),
+        hasher: &Hasher::new(5),
+    };
+    let mut sight = Sight::default();
+    sight::read(&mut sight, &window, len, &by);
+    sight
 }
 
 fn request() -> Packet {
@@ -53,20 +54,20 @@ const REQUEST: Segment = Segment {
 #[test]
 fn tcp_is_seen_whatever_stands_before_it() {
     let plain = read(&request());
-    assert_eq!(plain.seen, Seen::Tcp(REQUEST));
-    assert!(plain.begins && !plain.ends);
+    assert_eq!(plain.seen(), Seen::Tcp(REQUEST));
+    assert!(plain.begins() && !plain.ends());
     // Tags, options, padding: the same flow.
     for tags in 1..=4 {
         let tags = vec![(0x8100, 7); tags];
         let tagged = read(&Packet { tags, ..request() });
-        assert_eq!((tagged.key, tagged.seen), (plain.key, plain.seen));
+        assert_eq!((tagged.key, tagged.seen()), (plain.key, plain.seen()));
     }
     assert_eq!(
         read(&Packet {
             tags: vec![(0x88a8, 7); 5],
             ..request()
         })
-        .seen,
+        .seen(),
         Seen::Nothing
     );
     let options = Ip::V4 {
@@ -80,7 +81,7 @@ fn tcp_is_seen_whatever_stands_before_it() {
         padding: 9,
         ..request()
     });
-    assert_eq!((with_options.key, with_options.seen), (plain.key, plain.seen));
+    assert_eq!((with_options.key, with_options.seen()), (plain.key, plain.seen()));
     // Another port, another address: another flow.
     let mut other = request();
     other.l4[1] ^= 1;
@@ -88,7 +89,7 @@ fn tcp_is_seen_whatever_stands_before_it() {
     // IPv6, plain and behind destination options.
     let v6 = Packet::query_v6().with(6, tcp(1000, 2000, 0x18, 5, 100));
     let seen = read(&v6);
-    assert_eq!((seen.seen, seen.v6), (Seen::Tcp(REQUEST), true));
+    assert_eq!((seen.seen(), seen.v6), (Seen::Tcp(REQUEST), true));
     let Ip::V6 {
         src,
         dst,
@@ -108,7 +109,7 @@ fn tcp_is_seen_whatever_stands_before_it() {
         extensions,
     };
     let behind = read(&Packet { ip, ..v6 });
-    assert_eq!((behind.key, behind.seen), (seen.key, seen.seen));
+    assert_eq!((behind.key, behind.seen()), (seen.key, seen.seen()));
 }
 
 #[test]
@@ -123,21 +124,21 @@ fn what_begins_and_ends_flows() {
         (0x04, 0, false, true),
     ] {
         let sight = of(flags, payload);
-        assert!(matches!(sight.seen, Seen::Tcp(_)));
-        assert_eq!((sight.begins, sight.ends), (begins, ends), "{flags:#x}");
+        assert!(matches!(sight.seen(), Seen::Tcp(_)));
+        assert_eq!((sight.begins(), sight.ends()), (begins, ends), "{flags:#x}");
     }
-    assert_eq!(of(0x12, 0).seen, Seen::Nothing, "a SYN-ACK is the server's");
+    assert!(!of(0x12, 0).begins(), "a SYN-ACK is the server's");
 }
 
 #[test]
 fn mirrors_may_cut_frames_behind_the_headers() {
     let frame = request().build();
     let whole = read_frame(&frame);
-    assert_eq!(read_frame(&frame[..54]).seen, whole.seen);
-    assert_eq!(read_frame(&frame[..53]).seen, Seen::Nothing);
+    assert_eq!(read_frame(&frame[..54]).seen(), whole.seen());
+    assert_eq!(read_frame(&frame[..53]).seen(), Seen::Nothing);
     for len in 0..frame.len() {
-        let seen = read_frame(&frame[..len]).seen;
-        assert!(seen == Seen::Nothing || seen == whole.seen);
+        let seen = read_frame(&frame[..len]).seen();
+        assert!(seen == Seen::Nothing || seen == whole.seen());
     }
 }
 
@@ -150,16 +151,16 @@ fn fragments_and_errors_are_no_flows() {
             flags_fragment,
             options: vec![],
         };
-        assert_eq!(read(&Packet { ip, ..request() }).seen, Seen::Nothing);
+        assert_eq!(read(&Packet { ip, ..request() }).seen(), Seen::Nothing);
     }
     // A TCP header that says that it is longer than the packet.
     assert_eq!(
-        read(&Packet::query_v4().with(6, tcp(1, 2, 0x10, 15, 0)[..40].to_vec())).seen,
+        read(&Packet::query_v4().with(6, tcp(1, 2, 0x10, 15, 0)[..40].to_vec())).seen(),
         Seen::Nothing
     );
-    assert_eq!(read(&Packet::query_v4()).seen, Seen::Nothing, "DNS");
+    assert_eq!(read(&Packet::query_v4()).seen(), Seen::Nothing, "DNS");
     assert_eq!(
-        read(&Packet::query_v4().with(1, vec![8, 0, 0, 0, 0, 1, 0, 1])).seen,
+        read(&Packet::query_v4().with(1, vec![8, 0, 0, 0, 0, 1, 0, 1])).seen(),
         Seen::Nothing
     );
 }
@@ -176,7 +177,7 @@ fn quic_flows_are_told_by_connection_ids() {
         ack_max: 64,
         sequence: None,
     };
-    assert_eq!((one.seen, one.begins), (Seen::Hidden(datagram), true));
+    assert_eq!((one.seen(), one.begins()), (Seen::Hidden(datagram), true));
     assert_eq!(
         quic(b"\x01\x02\x03\x04\x05\x06\x07\x08\xff", 0x5a).key,
         one.key,
@@ -184,21 +185,21 @@ fn quic_flows_are_told_by_connection_ids() {
     );
     assert_ne!(quic(b"\x01\x02\x03\x04\x05\x06\x07\x09", 0x45).key, one.key);
     assert_eq!(
-        quic(b"\x01\x02\x03\x04\x05\x06\x07\x08", 0xc5).seen,
+        quic(b"\x01\x02\x03\x04\x05\x06\x07\x08", 0xc5).seen(),
         Seen::Nothing,
         "a handshake"
     );
     let v6 = Packet::query_v6().with(17, udp(40_000, 443, &[0x40; 30]));
-    assert_eq!(read(&v6).seen, Seen::Hidden(Datagram { len: 30, ..datagram }));
+    assert_eq!(read(&v6).seen(), Seen::Hidden(Datagram { len: 30, ..datagram }));
     // Any other port is told by addresses and ports.
     let other = |byte| read(&Packet::query_v4().with(17, udp(40_000, 4433, &[byte; 30])));
     assert_eq!(other(0x41).key, other(0x42).key);
-    assert_eq!(other(0x41).seen, Seen::Hidden(Datagram { len: 30, ..datagram }));
+    assert_eq!(other(0x41).seen(), Seen::Hidden(Datagram { len: 30, ..datagram }));
 }
 
 #[test]
 fn tunnels_are_told_by_their_index_and_number() {
-    let tunnel = |sight: Sight| match sight.seen {
+    let tunnel = |sight: Sight| match sight.seen() {
         Seen::Hidden(Datagram {
             len,
             ack_max: 128,
@@ -214,7 +215,7 @@ fn tunnels_are_told_by_their_index_and_number() {
     };
     assert_eq!(tunnel(message(7, 96)), (96, 258));
     assert_ne!(message(7, 96).key, message(8, 96).key);
-    assert_eq!(message(7, 32).seen, Seen::Nothing, "keeps alive");
+    assert_eq!(message(7, 32).seen(), Seen::Nothing, "keeps alive");
     // ESP, and ESP in UDP: SPI 0x1001, number 5.
     let esp = [&[0, 0, 0x10, 1, 0, 0, 0, 5][..], &[1; 60]].concat();
     let bare = read(&Packet::query_v4().with(50, esp.clone()));
@@ -222,8 +223,8 @@ fn tunnels_are_told_by_their_index_and_number() {
     assert_eq!(tunnel(read(&Packet::query_v6().with(50, esp.clone()))), (68, 5));
     let in_udp = |payload: &[u8]| read(&Packet::query_v4().with(17, udp(4500, 4500, payload)));
     assert_eq!(tunnel(in_udp(&esp)), (68, 5));
-    assert_eq!(in_udp(&[0; 40]).seen, Seen::Nothing, "IKE");
-    assert_eq!(in_udp(&[0xff]).seen, Seen::Nothing, "keeps a mapping");
+    assert_eq!(in_udp(&[0; 40]).seen(), Seen::Nothing, "IKE");
+    assert_eq!(in_udp(&[0xff]).seen(), Seen::Nothing, "keeps a mapping");
     let other = [&[0, 0, 0x10, 2, 0, 0, 0, 5][..], &[1; 60]].concat();
     assert_ne!(read(&Packet::query_v4().with(50, other)).key, bare.key);
     // GRE for somebody else, with a key; and a protocol that nobody knows.
@@ -232,7 +233,7 @@ fn tunnels_are_told_by_their_index_and_number() {
         [&[0x20, 0, 8, 0, 0, 0, 0, 9][..], &[0x45; 60]].concat(),
     ));
     assert_eq!(
-        gre.seen,
+        gre.seen(),
         Seen::Hidden(Datagram {
             len: 68,
             ack_max: 128,
@@ -241,7 +242,7 @@ fn tunnels_are_told_by_their_index_and_number() {
     );
     let any = read(&Packet::query_v4().with(200, vec![1; 33]));
     assert_eq!(
-        any.seen,
+        any.seen(),
         Seen::Hidden(Datagram {
             len: 33,
             ack_max: 128,
@@ -290,7 +291,7 @@ fn mirrored_frames_are_taken_out_of_what_carries_them() {
         for (n, carried) in cases.into_iter().enumerate() {
             for outer in [Packet::query_v4(), Packet::query_v6()] {
                 let sight = read(&bare(outer, carried.clone()));
-                assert_eq!((sight.key, sight.seen), (plain.key, plain.seen), "case {n}");
+                assert_eq!((sight.key, sight.seen()), (plain.key, plain.seen()), "case {n}");
             }
             // Every cut of it is taken without harm.
             let whole = bare(Packet::query_v4(), carried).build();
@@ -302,9 +303,12 @@ fn mirrored_frames_are_taken_out_of_what_carries_them() {
     // Bare IP in GRE, when it is for us.
     let packet = request().build()[14..].to_vec();
     let carried = [&[0, 0, 8, 0][..], &packet].concat();
-    assert_eq!(read(&bare(Packet::query_v4(), carried.clone())).seen, plain.seen);
+    assert_eq!(
+        read(&bare(Packet::query_v4(), carried.clone())).seen(),
+        plain.seen()
+    );
     let tunnel = read(&bare(elsewhere(0, vec![]), carried));
-    assert_ne!(tunnel.seen, plain.seen, "somebody's tunnel");
+    assert_ne!(tunnel.seen(), plain.seen(), "somebody's tunnel");
 }
 
 /// GRE as it stands: no checksum is to be filled in.
@@ -485,8 +489,10 @@ proptest! {
         let addresses = port().addresses;
         let watching = Watching { quic_id, quic_ports: [443, 0x1111, 0x2222, 0], ..Watching::default() };
         for (mirror, offline) in [(None, false), (Some(&addresses), false), (None, true)] {
-            let sight = sight::read(&window, len, mirror, offline, &watching, &Hasher::new(1));
-            if sight.seen != Seen::Nothing {
+            let by = Reading { mirror, offline, watching: &watching, hasher: &Hasher::new(1) };
+            let mut sight = Sight::default();
+            sight::read(&mut sight, &window, len, &by);
+            if sight.seen() != Seen::Nothing {
                 prop_assert!(usize::from(sight.l3) + 20 <= len && sight.l4 > sight.l3);
             }
         }
