@@ -32,8 +32,11 @@ pub fn framed(message: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes()[..], message].concat()
 }
 
-/// Runs `work` on a thread inside a namespace.
-pub(crate) fn inside<T: Send + 'static>(
+/// Runs `work` on a thread inside a namespace. Sockets stay in the namespace that they were made in.
+///
+/// # Errors
+/// When there is no such namespace, or `work` fails.
+pub fn inside<T: Send + 'static>(
     host: &Host,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {

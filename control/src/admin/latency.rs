@@ -134,10 +134,8 @@ pub struct LatencyEvidence {
     pub flows: u64,
     /// Seconds since the newest of its samples.
     pub age_s: f64,
-    /// `shared` with the best, or `held` to be no better than it, since clients were sent away lately; `None`: as measured.
-    pub held: Option<String>,
-    /// For so many seconds more at most.
-    pub held_s: Option<f64>,
+    /// For so many seconds more at most it counts the same as the best, so that clients do not go back and forth; `None`: as measured.
+    pub shared_s: Option<f64>,
 }
 
 fn ms(time: Duration) -> f64 {
@@ -157,8 +155,7 @@ impl LatencyCell {
                 measured_ms: ms(measured.value),
                 flows: measured.flows,
                 age_s: since(measured.at),
-                held: held.map(|held| if held.shared { "shared" } else { "held" }.to_owned()),
-                held_s: held.map(|held| held.rest.as_secs_f64()),
+                shared_s: held.map(|held| held.rest.as_secs_f64()),
             });
         Self {
             clients: figures.clients.clone(),

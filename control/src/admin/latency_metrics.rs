@@ -76,11 +76,11 @@ pub(super) fn encode(status: &Status, report: &LatencyReport, families: &mut Fam
         )?;
     }
     families.gauge(
-        "latency_held",
-        "1: clients were sent away from the site lately, and what answers go by is not what was measured.",
+        "latency_shared",
+        "1: the site counts the same as the best, whatever is measured, so that clients do not go back and forth.",
         cells().filter_map(|cell| {
             let evidence = cell.evidence.as_ref()?;
-            Some((labels(cell), u64::from(evidence.held.is_some())))
+            Some((labels(cell), u64::from(evidence.shared_s.is_some())))
         }),
     )
 }

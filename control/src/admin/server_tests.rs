@@ -30,8 +30,7 @@ pub(crate) fn sample_latency() -> LatencyReport {
         measured_ms,
         flows,
         age_s: 14.0,
-        held: None,
-        held_s: None,
+        shared_s: None,
     };
     let seoul = LatencyCell {
         clients: "KT".into(),
@@ -76,8 +75,7 @@ pub(crate) fn sample_latency() -> LatencyReport {
             },
             LatencyCell {
                 evidence: Some(LatencyEvidence {
-                    held: Some("shared".into()),
-                    held_s: Some(90.0),
+                    shared_s: Some(90.0),
                     ..evidence(41.0, 38.1, 412)
                 }),
                 ..seoul.clone()
@@ -784,7 +782,7 @@ async fn metrics_are_valid_and_hold_every_counter() {
             0.041,
         ),
         (
-            "windrose_latency_held",
+            "windrose_latency_shared",
             "clients=\"KT\",site=\"seoul\"".into(),
             1.0,
         ),

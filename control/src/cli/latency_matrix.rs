@@ -75,15 +75,12 @@ fn matrix(out: &mut String, report: &LatencyReport) {
     }
 }
 
-/// "38.1", "38.1 held" where answers do not go by what was measured, "(38.1)" where they go by nothing.
+/// "38.1", "38.1 shared" where answers do not go by what was measured, "(38.1)" where they go by nothing.
 fn brief(cell: &LatencyCell) -> String {
     match (&cell.evidence, cell.responses.p50_ms.or(cell.low_p50_ms)) {
         (Some(evidence), _) => {
-            let held = evidence
-                .held
-                .as_ref()
-                .map_or_else(String::new, |held| format!(" {held}"));
-            format!("{:.1}{held}", evidence.measured_ms)
+            let shared = evidence.shared_s.map_or("", |_| " shared");
+            format!("{:.1}{shared}", evidence.measured_ms)
         }
         (None, Some(ms)) => format!("({ms:.1})"),
         (None, None) => "-".into(),
@@ -151,8 +148,8 @@ fn goes_by(cell: &LatencyCell) -> String {
         return "-".into();
     };
     let mut text = format!("{:.1} ms from {} flows", evidence.value_ms, evidence.flows);
-    if let (Some(held), Some(rest)) = (&evidence.held, evidence.held_s) {
-        let _ = write!(text, ", {held} for {} at most", seconds(rest));
+    if let Some(rest) = evidence.shared_s {
+        let _ = write!(text, ", shared for {} at most", seconds(rest));
     }
     text
 }

@@ -23,8 +23,7 @@ pub struct Latency {
     pub quic_id: u8,
     /// `window = "30s"`: figures and evidence are of that time.
     pub window: Duration,
-    /// `hold = "2m"`: a site that clients were sent away from counts as no better than the one that they go to for that long;
-    /// zero: not at all.
+    /// `hold = "2m"`: the best site and one that comes near to it share the clients for that long; zero: not at all.
     pub hold: Duration,
     /// `cells = 2000`: clients and sites that figures are kept of.
     pub cells: usize,

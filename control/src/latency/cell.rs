@@ -94,6 +94,8 @@ pub struct Measured {
     pub value: Duration,
     /// Distinct flows among them.
     pub flows: u64,
+    /// Distinct flows of the last five to ten minutes.
+    pub flows_seen: u64,
     /// When the newest came.
     pub at: Instant,
 }
@@ -223,19 +225,29 @@ impl Cell {
         if now.saturating_duration_since(at) > keep {
             return None;
         }
-        let count: u64 = self.slots.iter().map(|slot| slot.responses.count()).sum();
-        if count >= ENOUGH {
-            let (mut responses, mut all) = (Sketch::default(), Flows::default());
-            for slot in &self.slots {
-                responses.merge(&slot.responses);
-                all.merge(&slot.flows);
-            }
-            let value = responses.quantile(0.5)?;
-            let flows = all.count();
-            return Some(Measured { value, flows, at });
+        let (mut responses, mut all) = (Sketch::default(), Flows::default());
+        for slot in &self.slots {
+            responses.merge(&slot.responses);
+            all.merge(&slot.flows);
         }
-        let (value, samples, flows) = self.newest.median(now.checked_sub(keep))?;
-        (samples >= SAMPLES_MIN).then_some(Measured { value, flows, at })
+        let of_window = all.count();
+        self.before.iter().for_each(|before| all.merge(&before.flows));
+        let flows_seen = all.count();
+        let (value, flows) = if responses.count() >= ENOUGH {
+            (responses.quantile(0.5)?, of_window)
+        } else {
+            let (value, samples, flows) = self.newest.median(now.checked_sub(keep))?;
+            if samples < SAMPLES_MIN {
+                return None;
+            }
+            (value, flows)
+        };
+        Some(Measured {
+            value,
+            flows,
+            flows_seen: flows_seen.max(flows),
+            at,
+        })
     }
 
     fn window(&self) -> Slot {

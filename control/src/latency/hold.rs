@@ -3,14 +3,14 @@
 //! A site gets faster when its clients leave, and the one that they go to gets slower: whoever goes by the newest figures
 //! alone sends them back and forth for ever. The rule, for one group of clients:
 //!
-//! * The *leader* is the best site. Another takes its place only when it is better by more than the narrowest tolerance of
-//!   the services. Bad news of the leader counts at once.
-//! * The site that was *left* is held: for the time of the hold it counts as no better than the leader.
-//! * If it would be better by more than the tolerance, clients are *shared*: both count the same, whatever is measured, since
-//!   with half of the load on each it may be that each is good enough.
-//! * Sharing ends when either is worse than what the leader was alone; and when, after the time that clients need to move, the leader
-//!   is still more than half as far behind as it was alone: then load is not the reason, and the one that was left leads again.
-//! * A leader that is left within twice the hold since the last change doubles the hold, up to an hour.
+//! * The *leader* is the best site. Another takes its place when it is better by more than the tolerance, which is the narrowest of
+//!   the services. Sites within the tolerance of the leader are *in*, the others *out*. Bad news counts at once.
+//! * A site that was out and comes in is *shared*: for the time of the hold it counts the same as the leader, whatever is measured, since
+//!   half of the load may be what each is good for. That ends early when it gets worse by four tolerances.
+//! * A leader that was *left* cannot lead again within the hold, however good it looks without its clients: it is shared at best. It
+//!   can when the one that leads now gets worse by four tolerances; and when, after the time that clients need to move, sharing
+//!   has not brought the two nearer by half: then load is not the reason.
+//! * A hold that begins within twice the last one after the last change is twice as long as that, up to an hour.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// The longest hold.
 pub(super) const HOLD_MAX: Duration = Duration::from_secs(3600);
+/// Tolerances by which a site may get worse while it is shared.
+const PATIENCE: u32 = 4;
 
 /// What the rule goes by.
 #[derive(Clone, Debug)]
@@ -32,30 +34,22 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// The worst that is as good as `best`, for the service that takes it most exactly.
-    pub(super) fn limit(&self, best: Duration) -> Duration {
+    /// By how much others may be worse than `best`, for the service that takes it most exactly.
+    fn tolerance(&self, best: Duration) -> Duration {
         let over = |&(permille, absolute): &(u32, Duration)| (best * permille / 1000).max(absolute);
-        best.saturating_add(self.tolerances.iter().map(over).min().unwrap_or_default())
+        self.tolerances.iter().map(over).min().unwrap_or_default()
     }
 
-    fn better(&self, one: Duration, other: Duration) -> bool {
-        self.limit(one) < other
+    fn is_within(&self, value: Duration, best: Duration, tolerances: u32) -> bool {
+        value <= best.saturating_add(self.tolerance(best) * tolerances)
     }
 }
 
-/// Why a site is told otherwise than measured.
+/// Why a site is told otherwise than measured: it is shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
-    /// It was left a while ago, and until then counts as no better than the leader.
-    Held {
-        /// When the hold ends.
-        until: Instant,
-    },
-    /// Clients are shared between it and the leader.
-    Shared {
-        /// When the hold ends.
-        until: Instant,
-    },
+pub(super) struct Shared {
+    /// When that ends at the latest.
+    pub(super) until: Instant,
 }
 
 /// A site with what the chain is told of it.
@@ -64,31 +58,55 @@ pub(super) struct Told<S> {
     pub(super) site: S,
     pub(super) value: Duration,
     /// `None`: as measured.
-    pub(super) why: Option<Why>,
+    pub(super) shared: Option<Shared>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Sharing {
     since: Instant,
-    /// What the leader was alone.
-    alone: Duration,
-    /// By how much the one that was left was better then.
+    until: Instant,
+    hold: Duration,
+    /// What the leader was when it began.
+    leads: Duration,
+    /// By how much the site was better than the leader at most.
     gap: Duration,
+    /// Of a leader that was left.
+    of_left: bool,
 }
 
+/// A site that does not lead.
 #[derive(Clone, Copy, Debug)]
-struct Left {
-    hold: Duration,
-    until: Instant,
+struct Follower {
+    is_in: bool,
     sharing: Option<Sharing>,
+    /// It led, and cannot lead again until then; and the hold that it was.
+    left: Option<(Instant, Duration)>,
+}
+
+impl Follower {
+    /// Ends what is over at `now`.
+    fn review(&mut self, value: Duration, leads: Duration, rules: &Rules, now: Instant) {
+        self.left = self.left.filter(|(until, _)| *until > now);
+        let Some(sharing) = &mut self.sharing else { return };
+        let gap = leads.saturating_sub(value);
+        sharing.gap = sharing.gap.max(gap);
+        let tried = now.saturating_duration_since(sharing.since) >= rules.trial.max(sharing.hold / 2);
+        let no_help = tried && !rules.is_within(leads, value, 1) && gap * 2 > sharing.gap;
+        if no_help || !rules.is_within(leads, sharing.leads, PATIENCE) {
+            self.left = None;
+        }
+        if sharing.until <= now || !rules.is_within(value, leads, PATIENCE) {
+            self.sharing = None;
+        }
+    }
 }
 
 /// The state of one group of clients.
 #[derive(Debug)]
 pub(super) struct Group<S> {
     leader: Option<S>,
-    left: HashMap<S, Left>,
-    /// The hold of the last change, and when that was.
+    followers: HashMap<S, Follower>,
+    /// The last hold, and when the last change was.
     last: Option<(Duration, Instant)>,
     changes: u64,
 }
@@ -97,7 +115,7 @@ impl<S> Default for Group<S> {
     fn default() -> Self {
         Self {
             leader: None,
-            left: HashMap::new(),
+            followers: HashMap::new(),
             last: None,
             changes: 0,
         }
@@ -105,102 +123,135 @@ impl<S> Default for Group<S> {
 }
 
 impl<S: Copy + Eq + Hash> Group<S> {
-    /// What the chain is told of the sites measured, in their order.
-    pub(super) fn tell(&mut self, measured: &[(S, Duration)], rules: &Rules, now: Instant) -> Vec<Told<S>> {
-        if rules.hold.is_zero() {
-            self.leader = None;
-            self.left.clear();
-        } else {
-            self.judge(measured, rules, now);
-        }
-        let leads = self.leader.and_then(|leader| value(measured, leader));
-        let told = |&(site, value): &(S, Duration)| match (self.left.get(&site), leads) {
-            (Some(left), Some(leads)) if left.sharing.is_some() => Told {
-                site,
-                value: leads,
-                why: Some(Why::Shared { until: left.until }),
-            },
-            (Some(left), Some(leads)) => Told {
-                site,
-                value: value.max(leads),
-                why: (value < leads).then_some(Why::Held { until: left.until }),
-            },
-            _ => Told {
-                site,
-                value,
-                why: None,
-            },
-        };
-        measured.iter().map(told).collect()
-    }
-
     /// How often another site took the lead.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
 
+    /// What the chain is told of the sites measured, in their order.
+    pub(super) fn tell(&mut self, measured: &[(S, Duration)], rules: &Rules, now: Instant) -> Vec<Told<S>> {
+        if rules.hold.is_zero() {
+            self.leader = None;
+            self.followers.clear();
+        } else {
+            self.judge(measured, rules, now);
+        }
+        let leads = self.leader.and_then(|leader| value(measured, leader));
+        let told = |&(site, value): &(S, Duration)| {
+            let sharing = self.followers.get(&site).and_then(|follower| follower.sharing);
+            match sharing.zip(leads) {
+                Some((sharing, leads)) => Told {
+                    site,
+                    value: leads,
+                    shared: Some(Shared { until: sharing.until }),
+                },
+                None => Told {
+                    site,
+                    value,
+                    shared: None,
+                },
+            }
+        };
+        measured.iter().map(told).collect()
+    }
+
     fn judge(&mut self, measured: &[(S, Duration)], rules: &Rules, now: Instant) {
-        self.left
-            .retain(|site, left| left.until > now && value(measured, *site).is_some());
-        let best = |left: &HashMap<S, Left>| {
-            let free = measured.iter().filter(|(site, _)| !left.contains_key(site));
+        self.followers.retain(|site, _| value(measured, *site).is_some());
+        let best = |of: &dyn Fn(S) -> bool| {
+            let free = measured.iter().filter(|(site, _)| of(*site));
             free.min_by_key(|(_, value)| *value).copied()
         };
-        let Some((leader, leads)) = self
+        let known = self
             .leader
-            .and_then(|leader| Some((leader, value(measured, leader)?)))
-            .or_else(|| best(&self.left))
-            .or_else(|| {
-                // All that are left were held: that is over.
-                self.left.clear();
-                best(&self.left)
-            })
-        else {
+            .and_then(|leader| Some((leader, value(measured, leader)?)));
+        let Some((leader, leads)) = known.or_else(|| best(&|_| true)) else {
             self.leader = None;
             return;
         };
         self.leader = Some(leader);
-        self.share(measured, leads, rules, now);
-        let free = best(&self.left).filter(|&(site, value)| site != leader && rules.better(value, leads));
-        if let Some((site, _)) = free {
-            self.change(leader, site, rules, now);
+        self.followers.remove(&leader);
+        for (site, follower) in &mut self.followers {
+            if let Some(value) = value(measured, *site) {
+                follower.review(value, leads, rules, now);
+            }
+        }
+        let may_lead = |site| site != leader && self.followers.get(&site).is_none_or(|f| f.left.is_none());
+        let better = best(&may_lead).filter(|&(_, value)| !rules.is_within(leads, value, 1));
+        let (leader, leads) = match better {
+            // Nobody was sent away for one that was never measured before.
+            Some((site, value)) if !self.followers.contains_key(&site) => {
+                self.leader = Some(site);
+                (site, value)
+            }
+            Some((site, value)) => {
+                self.change(leader, site, rules, now);
+                (site, value)
+            }
+            None => (leader, leads),
+        };
+        for &(site, value) in measured.iter().filter(|(site, _)| *site != leader) {
+            self.follow(site, value, leads, rules, now);
         }
     }
 
-    /// Begins and ends sharing between the leader and those that were left.
-    fn share(&mut self, measured: &[(S, Duration)], leads: Duration, rules: &Rules, now: Instant) {
-        let mut released = Vec::new();
-        for (&site, left) in &mut self.left {
-            let Some(value) = value(measured, site) else {
-                continue;
-            };
-            let gap = leads.saturating_sub(value);
-            let Some(sharing) = left.sharing else {
-                if rules.better(value, leads) {
-                    left.sharing = Some(Sharing {
-                        since: now,
-                        alone: leads,
-                        gap,
-                    });
-                }
-                continue;
-            };
-            let limit = rules.limit(sharing.alone);
-            let trial = rules.trial.max(left.hold / 2);
-            let tried = now.saturating_duration_since(sharing.since) >= trial;
-            if leads > limit || (tried && rules.better(value, leads) && gap * 2 > sharing.gap) {
-                released.push(site);
-            } else if value > limit {
-                left.sharing = None;
+    /// Notes whether a site comes in or goes out.
+    fn follow(&mut self, site: S, value: Duration, leads: Duration, rules: &Rules, now: Instant) {
+        let within = rules.is_within(value, leads, 1);
+        let mut follower = self.followers.get(&site).copied().unwrap_or(Follower {
+            is_in: within,
+            sharing: None,
+            left: None,
+        });
+        if follower.sharing.is_none() && within != follower.is_in {
+            if within {
+                // Of one that was left the hold has begun already.
+                let of_left = follower.left.is_some();
+                let (until, hold) = follower.left.unwrap_or_else(|| self.hold(rules, now));
+                follower.sharing = Some(Sharing {
+                    since: now,
+                    until,
+                    hold,
+                    leads,
+                    gap: leads.saturating_sub(value),
+                    of_left,
+                });
+            } else if let Some((_, at)) = &mut self.last {
+                *at = now;
             }
+            follower.is_in = within;
         }
-        for site in released {
-            self.left.remove(&site);
-        }
+        self.followers.insert(site, follower);
     }
 
     /// `site` leads from now on.
     fn change(&mut self, leader: S, site: S, rules: &Rules, now: Instant) {
+        self.changes += 1;
+        self.leader = Some(site);
+        // One that was out may come in a moment before it leads: that is one change.
+        let shared = self.followers.remove(&site).and_then(|follower| follower.sharing);
+        let left = match shared.filter(|sharing| !sharing.of_left) {
+            Some(sharing) => {
+                self.last = Some((sharing.hold, now));
+                (now + sharing.hold, sharing.hold)
+            }
+            None => self.hold(rules, now),
+        };
+        // Sharing was with the leader that was.
+        for follower in self.followers.values_mut() {
+            (follower.is_in, follower.sharing) = (false, None);
+        }
+        self.followers.insert(
+            leader,
+            Follower {
+                is_in: false,
+                sharing: None,
+                left: Some(left),
+            },
+        );
+    }
+
+    /// A hold that begins now: when it ends, and how long it is.
+    fn hold(&mut self, rules: &Rules, now: Instant) -> (Instant, Duration) {
         let hold = match self.last {
             Some((hold, at)) if now.saturating_duration_since(at) < hold * 2 => {
                 (hold * 2).min(HOLD_MAX.max(rules.hold))
@@ -208,18 +259,7 @@ impl<S: Copy + Eq + Hash> Group<S> {
             _ => rules.hold,
         };
         self.last = Some((hold, now));
-        self.changes += 1;
-        self.leader = Some(site);
-        // Sharing was with the leader that was.
-        self.left.values_mut().for_each(|left| left.sharing = None);
-        self.left.insert(
-            leader,
-            Left {
-                hold,
-                until: now + hold,
-                sharing: None,
-            },
-        );
+        (now + hold, hold)
     }
 }
 

@@ -26,14 +26,14 @@ impl Lab {
         }
     }
 
-    fn tell(&mut self, second: u64, sites: &[(u8, u64)]) -> Vec<(u64, Option<Why>)> {
+    fn tell(&mut self, second: u64, sites: &[(u8, u64)]) -> Vec<(u64, Option<Shared>)> {
         let measured: Vec<_> = sites
             .iter()
             .map(|&(site, ms)| (site, Duration::from_millis(ms)))
             .collect();
         let told = self.group.tell(&measured, &self.rules, self.at(second));
         told.iter()
-            .map(|told| (told.value.as_millis() as u64, told.why))
+            .map(|told| (told.value.as_millis() as u64, told.shared))
             .collect()
     }
 
@@ -41,14 +41,8 @@ impl Lab {
         self.start + Duration::from_secs(second)
     }
 
-    fn held(&self, until: u64) -> Option<Why> {
-        Some(Why::Held {
-            until: self.at(until),
-        })
-    }
-
-    fn shared(&self, until: u64) -> Option<Why> {
-        Some(Why::Shared {
+    fn shared(&self, until: u64) -> Option<Shared> {
+        Some(Shared {
             until: self.at(until),
         })
     }
@@ -66,28 +60,23 @@ fn bad_news_counts_at_once_and_small_ones_move_nobody() {
 }
 
 #[test]
-fn the_site_that_was_left_is_shared_and_leads_again_when_load_is_not_the_reason() {
+fn a_leader_that_was_left_is_shared_and_leads_again_when_load_is_not_the_reason() {
     let mut lab = Lab::new(120);
     lab.tell(0, &[(A, 20), (B, 40)]);
-    lab.tell(10, &[(A, 50), (B, 40)]);
-    // A little better than B: no better.
-    assert_eq!(
-        lab.tell(20, &[(A, 36), (B, 40)]),
-        [(40, lab.held(130)), (40, None)]
-    );
-    // 20 + 5 is below 40: shared.
-    for second in [30, 89] {
+    assert_eq!(lab.tell(10, &[(A, 50), (B, 40)]), [(50, None), (40, None)]);
+    // Left at 10, so until 130; a little better than B, then much.
+    for (second, a) in [(20, 36), (30, 20), (79, 20)] {
         assert_eq!(
-            lab.tell(second, &[(A, 20), (B, 40)]),
+            lab.tell(second, &[(A, a), (B, 40)]),
             [(40, lab.shared(130)), (40, None)]
         );
     }
-    // After a minute of it B is as far behind as before.
-    assert_eq!(lab.tell(90, &[(A, 20), (B, 40)]), [(20, None), (40, None)]);
-    // B was left at 90, within twice 120 of the change at 10: it is held for 240.
+    // After a minute of it B is as far behind as ever.
+    assert_eq!(lab.tell(80, &[(A, 20), (B, 40)]), [(20, None), (40, None)]);
+    // B was left at 80, within twice 120 of the change at 10: it is held for 240.
     assert_eq!(
         lab.tell(91, &[(A, 50), (B, 40)]),
-        [(50, None), (50, lab.shared(330))]
+        [(50, None), (50, lab.shared(320))]
     );
     assert_eq!(lab.group.changes(), 2);
 }
@@ -103,7 +92,7 @@ fn clients_are_shared_for_the_whole_hold_where_that_helps() {
         lab.tell(20, &[(A, 40), (B, 28)]),
         [(40, None), (40, lab.shared(130))]
     );
-    // Half of the load on each: neither is as bad as 40, whoever is the better one.
+    // Half of the load on each: whoever is the better one.
     for (second, a, b) in [(60, 30, 38), (100, 37, 32), (129, 30, 38)] {
         assert_eq!(
             lab.tell(second, &[(A, a), (B, b)]),
@@ -116,7 +105,46 @@ fn clients_are_shared_for_the_whole_hold_where_that_helps() {
 }
 
 #[test]
-fn sharing_ends_when_one_gets_worse_than_the_leader_was_alone() {
+fn who_comes_in_stays_for_the_hold_unless_it_gets_much_worse() {
+    let mut lab = Lab::new(120);
+    assert_eq!(lab.tell(0, &[(A, 20), (B, 40)]), [(20, None), (40, None)]);
+    // 36 + 5 is 41.
+    assert_eq!(
+        lab.tell(10, &[(A, 36), (B, 40)]),
+        [(36, None), (36, lab.shared(130))]
+    );
+    // 20 and four times 5.
+    assert_eq!(
+        lab.tell(11, &[(A, 20), (B, 40)]),
+        [(20, None), (20, lab.shared(130))]
+    );
+    assert_eq!(lab.tell(12, &[(A, 20), (B, 41)]), [(20, None), (41, None)]);
+    // The hold is twice as long now.
+    assert_eq!(
+        lab.tell(13, &[(A, 36), (B, 40)]),
+        [(36, None), (36, lab.shared(253))]
+    );
+    assert_eq!(lab.group.changes(), 0);
+}
+
+#[test]
+fn who_comes_in_may_lead_at_once_and_that_is_one_change() {
+    let mut lab = Lab::new(120);
+    lab.tell(0, &[(A, 20), (B, 40)]);
+    assert_eq!(
+        lab.tell(10, &[(A, 40), (B, 40)]),
+        [(40, None), (40, lab.shared(130))]
+    );
+    assert_eq!(lab.tell(14, &[(A, 50), (B, 40)]), [(50, None), (40, None)]);
+    // Left at 14, for 120 and not for 240.
+    assert_eq!(
+        lab.tell(20, &[(A, 30), (B, 40)]),
+        [(40, lab.shared(134)), (40, None)]
+    );
+}
+
+#[test]
+fn a_leader_that_was_left_leads_again_when_the_other_gets_much_worse() {
     let mut lab = Lab::new(120);
     lab.tell(0, &[(A, 20), (B, 40)]);
     lab.tell(10, &[(A, 50), (B, 40)]);
@@ -124,18 +152,12 @@ fn sharing_ends_when_one_gets_worse_than_the_leader_was_alone() {
         lab.tell(20, &[(A, 30), (B, 40)]),
         [(40, lab.shared(130)), (40, None)]
     );
-    // 40 and 5 at most.
+    // 40 and four times 5.
     assert_eq!(
-        lab.tell(21, &[(A, 45), (B, 40)]),
-        [(40, lab.shared(130)), (40, None)]
+        lab.tell(21, &[(A, 30), (B, 60)]),
+        [(60, lab.shared(130)), (60, None)]
     );
-    assert_eq!(lab.tell(22, &[(A, 46), (B, 40)]), [(46, None), (40, None)]);
-    assert_eq!(
-        lab.tell(23, &[(A, 30), (B, 40)]),
-        [(40, lab.shared(130)), (40, None)]
-    );
-    // The leader gets bad: the other one leads at once.
-    assert_eq!(lab.tell(24, &[(A, 30), (B, 60)]), [(30, None), (60, None)]);
+    assert_eq!(lab.tell(22, &[(A, 30), (B, 61)]), [(30, None), (61, None)]);
     assert_eq!((lab.group.leader, lab.group.changes()), (Some(A), 2));
 }
 
@@ -145,8 +167,8 @@ fn holds_double_while_clients_go_back_and_forth_and_begin_anew_after_quiet() {
     lab.tell(0, &[(A, 20), (B, 40)]);
     let left_until = |lab: &mut Lab, second, a, b, site| {
         lab.tell(second, &[(A, a), (B, b)]);
-        let left = lab.group.left.get(&site).expect("was left");
-        left.until.duration_since(lab.start).as_secs()
+        let (until, _) = lab.group.followers[&site].left.expect("was left");
+        until.duration_since(lab.start).as_secs()
     };
     assert_eq!(left_until(&mut lab, 10, 60, 40, A), 110);
     // Its hold is over, and less than 200 s passed.
@@ -163,14 +185,20 @@ fn a_third_site_takes_them_when_it_is_better_than_both() {
     lab.tell(10, &[(A, 50), (B, 40), (C, 60)]);
     assert_eq!(
         lab.tell(20, &[(A, 50), (B, 70), (C, 60)]),
-        [(60, lab.held(130)), (70, None), (60, None)]
-    );
-    assert_eq!((lab.group.leader, lab.group.changes()), (Some(C), 2));
-    // 50 + 5 is below 60: A was left, so it is shared with the one that leads now.
-    assert_eq!(
-        lab.tell(21, &[(A, 50), (B, 70), (C, 60)]),
         [(60, lab.shared(130)), (70, None), (60, None)]
     );
+    assert_eq!((lab.group.leader, lab.group.changes()), (Some(C), 2));
+}
+
+#[test]
+fn nobody_was_left_for_a_site_that_was_never_measured_before() {
+    let mut lab = Lab::new(120);
+    assert_eq!(lab.tell(0, &[(B, 40)]), [(40, None)]);
+    assert_eq!(lab.tell(10, &[(A, 20), (B, 40)]), [(20, None), (40, None)]);
+    assert_eq!((lab.group.leader, lab.group.changes()), (Some(A), 0));
+    // So it may lead at once.
+    assert_eq!(lab.tell(20, &[(A, 60), (B, 40)]), [(60, None), (40, None)]);
+    assert_eq!((lab.group.leader, lab.group.changes()), (Some(B), 1));
 }
 
 #[test]
@@ -187,7 +215,10 @@ fn the_service_that_takes_it_most_exactly_says_what_is_better() {
     rules.tolerances.push((20, Duration::from_millis(1)));
     let ms = Duration::from_millis;
     // 2 % of 100 is 2 ms, of 10 less than 1 ms.
-    assert_eq!([rules.limit(ms(100)), rules.limit(ms(10))], [ms(102), ms(11)]);
+    assert_eq!(
+        [rules.tolerance(ms(100)), rules.tolerance(ms(10))],
+        [ms(2), ms(1)]
+    );
 }
 
 #[test]

@@ -12,6 +12,8 @@ pub mod collect;
 mod figures;
 pub mod file;
 mod hold;
+#[cfg(test)]
+mod loop_tests;
 mod names;
 pub mod store;
 

@@ -6,7 +6,7 @@
 
 use super::cell::{Cell, Clock, Measured, SLOTS, Told};
 use super::file::Row;
-use super::hold::{self, Group, Why};
+use super::hold::{self, Group, Shared};
 use super::names::{Indices, Key, Name, Place, Resolver, Who};
 use crate::config::model::{Config, Metric};
 use crate::policy::chain::facts::{Clients, Evidence, Held, Source};
@@ -71,26 +71,21 @@ pub struct Figures {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Handed {
     value: Duration,
-    why: Option<Why>,
+    shared: Option<Shared>,
     measured: Measured,
 }
 
 impl Handed {
     fn held(&self, now: Instant) -> Option<Held> {
-        let (until, shared) = match self.why? {
-            Why::Held { until } => (until, false),
-            Why::Shared { until } => (until, true),
-        };
         Some(Held {
             measured: self.measured.value,
-            shared,
-            rest: until.saturating_duration_since(now),
+            rest: self.shared?.until.saturating_duration_since(now),
         })
     }
 
     /// Whether the chain would notice.
     fn differs(&self, other: &Self) -> bool {
-        (self.value, self.why) != (other.value, other.why)
+        (self.value, self.shared) != (other.value, other.shared)
     }
 }
 
@@ -355,7 +350,7 @@ impl Inner {
             .iter_mut()
             .filter(|((_, place), _)| place.member.is_none())
         {
-            let enough = |m: &Measured| matches!(who, Who::Prefix(_)) || m.flows >= FLOWS_MIN;
+            let enough = |m: &Measured| matches!(who, Who::Prefix(_)) || m.flows_seen >= FLOWS_MIN;
             if let Some(found) = cell.measured(&self.clock, self.keep, now).filter(enough) {
                 measured.insert((who, place.site), found);
             }
@@ -382,7 +377,7 @@ impl Inner {
                         key,
                         Handed {
                             value: told.value,
-                            why: told.why,
+                            shared: told.shared,
                             measured,
                         },
                     );

@@ -110,14 +110,12 @@ pub struct Evidence {
     pub source: Source,
 }
 
-/// Why passive evidence has another value than what was measured: clients were sent away from the site, and are not to go back
-/// and forth.
+/// Why passive evidence has another value than what was measured: the site counts the same as the best and shares the clients with
+/// it, so that they do not go back and forth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     /// What was measured.
     pub measured: Duration,
-    /// Clients are shared between it and the best; else it counts as no better.
-    pub shared: bool,
     /// How long that goes on at most.
     pub rest: Duration,
 }

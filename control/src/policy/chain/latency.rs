@@ -131,17 +131,12 @@ fn held(ask: &Ask<'_>, i: u8, evidence: &Evidence) -> Option<String> {
         .held
         .get(&(clients, site))
         .filter(|_| evidence.source == Source::Passive)?;
-    let what = if held.shared {
-        "clients are shared with the best"
-    } else {
-        "counts as no better than the best"
-    };
     let (measured, rest) = (
         time(held.measured),
         time(Duration::from_secs(held.rest.as_secs())),
     );
     Some(format!(
-        "measured {measured}, was left lately: {what} for {rest} at most"
+        "measured {measured}; clients are shared with the best for {rest} at most"
     ))
 }
 
