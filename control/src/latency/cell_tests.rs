@@ -177,3 +177,29 @@ fn handshakes_answers_and_losses_stand_apart() {
     );
     assert_eq!(told.confidence(), None);
 }
+
+#[test]
+fn a_cell_is_bounded_whatever_comes() {
+    let mut lab = lab();
+    let kinds = [Kind::Response, Kind::Answer, Kind::Handshake];
+    for second in 0..900 {
+        for kind in kinds {
+            // 1 us to 67 s: more than there is room for at both ends.
+            for octave in 0..28 {
+                let wide = Sample {
+                    value: Span(4 << octave),
+                    ..sample(kind, 0, Doubts::NONE)
+                };
+                lab.add(second * 1000, wide, octave);
+            }
+        }
+    }
+    let slots = || lab.cell.slots.iter().chain(&lab.cell.before);
+    assert_eq!(slots().count(), 8);
+    let sketches = slots().flat_map(|slot| [&slot.responses, &slot.answers, &slot.handshakes]);
+    let heap: usize = sketches.map(Sketch::bytes).sum();
+    let inline = size_of::<Cell>() + 6 * size_of::<Slot>();
+    // 24 sketches of 768 bins are what README calls 160 kB, all in.
+    assert_eq!(heap, 24 * 768 * 8);
+    assert!(heap + inline < 160_000, "{heap} + {inline}");
+}

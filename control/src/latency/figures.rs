@@ -38,6 +38,12 @@ impl Sketch {
         self.0.count() as u64
     }
 
+    /// Bytes on the heap.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.0.length() * size_of::<u64>()
+    }
+
     /// The time that a share `q` of all are below, 0 to 1; `None` without any.
     pub(super) fn quantile(&self, q: f64) -> Option<Duration> {
         let micros = self.0.quantile(q).ok().flatten()?;

@@ -160,6 +160,11 @@ pub(super) fn says(ask: &Ask<'_>, left: Sites) -> Says {
         }
         _ => "nobody has measured these clients: nothing dropped".to_owned(),
     };
+    // Whom the queries that explore go to, where that is a measured one.
+    let tried = match p.explores() && by.is_some() {
+        true => explore(ask, left),
+        false => Sites::default(),
+    };
     let finding = |i: u8| match value(i) {
         Some(e) => {
             let from = match e.source {
@@ -173,21 +178,12 @@ pub(super) fn says(ask: &Ask<'_>, left: Sites) -> Says {
                 time(p.absolute)
             };
             let over = format!("over {} + {tolerance}", time(best));
-            let mut why = if e.value > p.limit(best) {
-                over
-            } else {
-                String::new()
-            };
-            if let Some(held) = held(ask, i, e) {
-                why = if why.is_empty() {
-                    held
-                } else {
-                    format!("{why}; {held}")
-                };
-            }
+            let over = (e.value > p.limit(best)).then_some(over);
+            let explored = tried.has(i).then(|| "explore".to_owned());
+            let why: Vec<String> = [over, held(ask, i, e), explored].into_iter().flatten().collect();
             Finding::new(i, format!("{} from {} {from}", time(e.value), e.count))
                 .aged(Some(e.age))
-                .why(why)
+                .why(why.join("; "))
         }
         None => {
             let any = |s: &Source| ask.facts.latency(ask.client, ask.site(i).site, *s, Duration::MAX);
@@ -206,4 +202,68 @@ pub(super) fn says(ask: &Ask<'_>, left: Sites) -> Says {
         }
     };
     (text, left.iter().map(finding).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::{Clients, Held};
+    use super::super::{Candidate, Chain, ClientClass, Facts};
+    use super::*;
+    use crate::config::model::Metric;
+
+    #[test]
+    fn what_is_told_otherwise_than_measured_says_so_and_who_is_explored_too() {
+        let client = ClientClass {
+            isp: Some(0),
+            ..ClientClass::default()
+        };
+        let sites = [0, 1, 2].map(|site| Candidate {
+            site,
+            ..Candidate::default()
+        });
+        let mut facts = Facts::default();
+        for (site, ms, count, age) in [(0, 38, 412, 14), (1, 38, 90, 2), (2, 96, 80, 3)] {
+            let evidence = Evidence {
+                value: Duration::from_millis(ms),
+                count,
+                age: Duration::from_secs(age),
+                source: Source::Passive,
+            };
+            facts.latency.insert((Clients::Isp(0), site), vec![evidence]);
+        }
+        let held = Held {
+            measured: Duration::from_millis(25),
+            rest: Duration::from_millis(90_700),
+        };
+        facts.held.insert((Clients::Isp(0), 1), held);
+        let chain = Chain {
+            metrics: vec![Metric::Latency],
+            ..Chain::default()
+        };
+        let ask = Ask {
+            chain: &chain,
+            all: &sites,
+            client: &client,
+            facts: &facts,
+            explore: false,
+        };
+        let (text, found) = says(&ask, Sites::first(3));
+        assert_eq!(
+            text,
+            "by response latency of passing traffic: best 38 ms, up to 43 ms is as good"
+        );
+        let told: Vec<_> = found
+            .iter()
+            .map(|f| (f.value.as_deref().unwrap_or(""), &f.why[..]))
+            .collect();
+        let expected = [
+            ("38 ms from 412 flows", "explore"),
+            (
+                "38 ms from 90 flows",
+                "measured 25 ms; clients are shared with the best for 90 s at most",
+            ),
+            ("96 ms from 80 flows", "over 38 ms + 5 ms"),
+        ];
+        assert_eq!(told, expected);
+    }
 }
