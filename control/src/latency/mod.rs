@@ -3,7 +3,7 @@
 //!
 //! * [`collect`]: the thread that drains the workers' rings.
 //! * [`store`]: cells ([`cell`], in `figures`), whose they are (`names`), and what the chain is told (`hold`).
-//! * [`file`]: samples as CSV.
+//! * [`mod@file`]: samples as CSV.
 //!
 //! Made by the appliance's run loop. Owns no plan: what follows from evidence is the compiler's.
 
