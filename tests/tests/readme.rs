@@ -47,6 +47,7 @@ fn the_commands_by_hand_are_those_that_there_are() {
             "windrose run -c configs/lab-af-packet.toml",
             "windrose status",
             "windrose explain vod.example.com A --from 192.0.2.10",
+            "windrose latency",
             "windrose latency --pcap FILE",
             "windrose reload",
             "windrose admin drain 'seoul-kt/*' --for 1h",
@@ -74,6 +75,8 @@ fn the_commands_by_hand_are_those_that_there_are() {
         .ask(&["explain", "vod.example.com", "A", "--from", "192.0.2.10"])
         .unwrap();
     assert!(why.contains("198.51.100.11") && why.contains("ISP KT"), "{why}");
+    let latency = appliance.ask(&["latency"]).unwrap();
+    assert!(latency.starts_with("nothing is measured"), "{latency}");
     assert!(appliance.ask(&["reload"]).unwrap().starts_with("generation 2,"));
     let drained = appliance
         .ask(&["admin", "drain", "seoul-kt/*", "--for", "1h"])
