@@ -93,3 +93,43 @@ impl Drop for Collector {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::tests::with_service;
+    use dataplane::link::samples::sample_ring;
+
+    #[test]
+    fn a_turn_is_bounded_for_each_ring() {
+        let store = Store::new(&with_service(|_| {}), Instant::now());
+        let (mut senders, mut rings): (Vec<_>, Vec<_>) = (0..2).map(|_| sample_ring(8192)).unzip();
+        for n in 0..5000 {
+            assert!(senders[0].send(LatencySample::default()));
+            assert!(n >= 10 || senders[1].send(LatencySample::default()));
+        }
+        let mut batch = Vec::new();
+        let mut turn = || drain(&mut rings, &store, None, Instant::now(), &mut batch);
+        // 5,000 and 10 wait.
+        assert_eq!([turn(), turn(), turn()], [4096 + 10, 904, 0]);
+        // Of tables that were never told.
+        assert_eq!(store.counts().unknown, 5010);
+    }
+
+    #[test]
+    fn the_thread_drains_until_it_is_dropped() {
+        let store = Arc::new(Store::new(&with_service(|_| {}), Instant::now()));
+        let (mut sender, ring) = sample_ring(8192);
+        let collector = Collector::start(vec![ring], store.clone(), None).unwrap();
+        for _ in 0..100 {
+            assert!(sender.send(LatencySample::default()));
+        }
+        while store.counts().unknown < 100 {
+            std::thread::sleep(BUSY);
+        }
+        drop(collector);
+        assert!(sender.send(LatencySample::default()));
+        std::thread::sleep(IDLE * 4);
+        assert_eq!(store.counts().unknown, 100);
+    }
+}

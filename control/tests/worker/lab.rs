@@ -12,7 +12,7 @@ use dataplane::clock::clock_word;
 use dataplane::counters::{Counter, Counters, Published};
 use dataplane::io::memory::{MemoryConfig, MemoryPort, MemoryWire};
 use dataplane::link::{ControlLink, LinkSlots, StopFlag, WordTarget, connect};
-use dataplane::stages::classify::PortView;
+use dataplane::stages::classify::{PortView, Role};
 use dataplane::stages::flow_latency::FlowLimits;
 use dataplane::tables::Snapshot;
 use dataplane::tables::addresses::{AddressKind, Addresses};
@@ -191,6 +191,8 @@ pub(crate) struct Lab {
     dead: HashSet<IpAddr>,
     now: u64,
     buffers: usize,
+    /// What each port is for.
+    pub(crate) roles: Vec<Role>,
 }
 
 impl Lab {
@@ -200,7 +202,7 @@ impl Lab {
             mac: OUR_MAC,
             ..memory
         };
-        let (ports, wires) = (0..ports).map(|_| MemoryPort::new(memory)).unzip();
+        let (opened, wires) = (0..ports).map(|_| MemoryPort::new(memory)).unzip();
         let (link, control) = connect(slots, StopFlag::default());
         let published = Arc::new(Published::default());
         let config = WorkerConfig {
@@ -213,8 +215,10 @@ impl Lab {
                 ..FlowLimits::default()
             }),
         };
+        let roles = vec![Role::Service; ports];
         Self {
-            worker: Worker::new(ports, link, Arc::clone(&published), config).unwrap(),
+            roles,
+            worker: Worker::new(opened, link, Arc::clone(&published), config).unwrap(),
             wires,
             control,
             published,
@@ -251,7 +255,11 @@ impl Lab {
     /// Compiles a snapshot and the words that belong to it.
     pub(crate) fn compile(&mut self, config: Config) -> Arc<Snapshot> {
         let standing = self.standing();
-        let views = self.wires.iter().map(|_| port_view()).collect();
+        let views = self
+            .roles
+            .iter()
+            .map(|&role| port_view().with_role(role))
+            .collect();
         let compiled = self
             .compiler
             .compile(Arc::new(config), views, standing, 0)
@@ -312,6 +320,11 @@ impl Lab {
     pub(crate) fn publish(&mut self, config: Config) {
         let snapshot = self.compile(config);
         self.send(snapshot);
+    }
+
+    /// What the clock says, nanoseconds.
+    pub(crate) fn nanos(&self) -> u64 {
+        self.now
     }
 
     /// The clock, one turn on.

@@ -1,4 +1,6 @@
-//! What sites measure moves answers: through compiler, ring and worker, without a reload.
+//! What sites measure moves answers: through compiler, ring and worker, without a reload. [`passive`]: what users' traffic shows.
+
+mod passive;
 
 use crate::frames::{self, Kind, OUR_MAC, SERVICE_V4};
 use crate::lab::{Lab, base, name, zone};
