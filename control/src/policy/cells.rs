@@ -2,12 +2,13 @@
 //!
 //! Owned by the compiler. A policy looks at some attributes of a class only, so classes that are the same to it are
 //! ranked once. What changes is found by whose it is: a site's readings touch the policies that have the site and a metric that
-//! reads them; evidence of clients touches the classes of these clients in the policies with `latency`. A cell that comes
-//! out as it was leaves its page shared with the snapshots before.
+//! reads them; evidence of clients touches the classes of these clients in the policies with `latency`; a site that went
+//! down or came up touches the policies that compare sites. A cell that comes out as it was leaves its page shared with the
+//! snapshots before.
 
 use super::PolicyKey;
 use super::chain::facts::Clients;
-use super::chain::{ClientClass, Facts, Needs, rank, rank_explore};
+use super::chain::{ClientClass, Facts, Needs, Sites, rank, rank_explore};
 use crate::config::model::Metric;
 use anyhow::{Context, Result};
 use dataplane::tables::paged::Paged;
@@ -39,6 +40,8 @@ struct Of {
     /// Index of the first.
     first: usize,
     explores: bool,
+    /// Sites that are down, as the cells have them; none unless the policy needs to know.
+    down: Sites,
 }
 
 /// All cells of a configuration.
@@ -55,7 +58,8 @@ pub struct Cells {
 }
 
 impl Cells {
-    /// Compiles all cells, with room for `room` classes.
+    /// Compiles all cells, with room for `room` classes. `down`: of each policy, the sites that have no member up in any of its
+    /// services.
     ///
     /// # Errors
     /// More cells than a place can name.
@@ -64,11 +68,12 @@ impl Cells {
         classes: Arc<Vec<ClientClass>>,
         room: usize,
         facts: &Facts,
+        down: &[Sites],
     ) -> Result<Self> {
         let room = room.max(classes.len());
         let mut next = 0usize;
         let mut of = Vec::new();
-        for key in policies {
+        for (p, key) in policies.iter().enumerate() {
             let needs = key.needs();
             let explores = needs.by_class() && key.chain.explores().is_some();
             // Pairs share a cache line.
@@ -84,6 +89,7 @@ impl Cells {
                 needs,
                 first,
                 explores,
+                down: down.get(p).copied().filter(|_| needs.down).unwrap_or_default(),
             });
         }
         u32::try_from(next)
@@ -143,8 +149,9 @@ impl Cells {
             .sum()
     }
 
-    /// Ranks again what `changed` touches; how many cells came out otherwise.
-    pub fn refresh(&mut self, changed: &Changed, facts: &Facts) -> usize {
+    /// Ranks again what `changed` touches, and policies with other sites `down` than before; how many cells came out
+    /// otherwise.
+    pub fn refresh(&mut self, changed: &Changed, facts: &Facts, down: &[Sites]) -> usize {
         let touched: BTreeSet<u16> = changed
             .clients
             .iter()
@@ -156,9 +163,11 @@ impl Cells {
         let all = self.ids();
         let mut others = 0;
         for p in 0..self.policies.len() {
-            let of = &self.policies[p];
-            let sites =
-                of.needs.by_site_facts() && of.key.sites.iter().any(|c| changed.sites.contains(&c.site));
+            let of = &mut self.policies[p];
+            let down = down.get(p).copied().filter(|_| of.needs.down).unwrap_or_default();
+            let sites = of.down != down
+                || of.needs.by_site_facts() && of.key.sites.iter().any(|c| changed.sites.contains(&c.site));
+            of.down = down;
             if sites {
                 others += self.rank_again(p, &all, facts);
             } else if of.needs.latency && !touched.is_empty() {
@@ -186,10 +195,10 @@ impl Cells {
             };
             let ranked = *known.entry(of.needs.seen(class)).or_insert_with_key(|class| {
                 let explored = match of.explores {
-                    true => cell(rank_explore(chain, sites, class, facts)),
+                    true => cell(rank_explore(chain, sites, class, facts, of.down)),
                     false => Cell::default(),
                 };
-                (cell(rank(chain, sites, class, facts)), explored)
+                (cell(rank(chain, sites, class, facts, of.down)), explored)
             });
             let step = 1 + usize::from(of.explores);
             let at = of.first + step * usize::from(id);

@@ -25,7 +25,7 @@ use crate::health::Standing;
 use crate::reports::silence;
 use anyhow::{Context, Result};
 use cells::{Cells, Changed};
-use chain::{Candidate, Chain, ClientClass, Facts, Needs, SiteFacts};
+use chain::{Candidate, Chain, ClientClass, Facts, Needs, SiteFacts, Sites};
 use classes::Sizes;
 use dataplane::stages::classify::PortView;
 use dataplane::tables::answers::AnswersBuilder;
@@ -43,7 +43,7 @@ use site_words::{Shares, Watch};
 use slots::{PoolKey, Slots, Target};
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What makes two policies one: services with equal keys share cells.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -151,6 +151,8 @@ struct Kept {
     records: Vec<pools::Records>,
     config: Arc<Config>,
     policies: Vec<PolicyKey>,
+    /// The pools of each policy's services.
+    pools: Vec<HashSet<PoolKey>>,
     sizes: Arc<Sizes>,
     /// Prefixes that are classes of their own.
     measured: Vec<IpNet>,
@@ -187,18 +189,19 @@ impl Compiler {
         let mut services = Vec::new();
         let mut service_names = names::ServiceNames::new();
         let mut used = HashSet::new();
+        let mut pools_of: Vec<HashSet<PoolKey>> = Vec::new();
         for service in &config.services {
             let key = PolicyKey::of(&config, service);
             let policy = *policy_index.entry(key.clone()).or_insert_with(|| {
                 policies.push(key.clone());
+                pools_of.push(HashSet::new());
                 policies.len() as u32 - 1
             });
             let mut pool = |which: Which| -> Result<u32> {
                 let Some(pool_key) = pool_key(service, &key, which) else {
                     return Ok(NONE);
                 };
-                // Locked for one pool at a time: changes of health do not wait for a whole configuration.
-                let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut slots = lock(&self.slots);
                 let firsts = slots
                     .place(&pool_key, &standing)
                     .with_context(|| format!("service {}", service.name))?;
@@ -210,6 +213,7 @@ impl Compiler {
                     site_words: &site_words,
                 };
                 let index = layout.pool(service, &key, which, placed, &mut answers)?;
+                pools_of[policy as usize].insert(pool_key.clone());
                 used.insert(pool_key);
                 Ok(index)
             };
@@ -222,7 +226,8 @@ impl Compiler {
         }
         let classes = self.classes.of(&config, &policies, &self.measured)?;
         let room = room_for(&config, &policies, classes.list.len());
-        let cells = Cells::compile(&policies, classes.list.clone(), room, &self.facts)?;
+        let down = self.down(&policies, &pools_of);
+        let cells = Cells::compile(&policies, classes.list.clone(), room, &self.facts, &down)?;
         let policy_table = cells.policies();
         for (i, (service, compiled)) in config.services.iter().zip(&services).enumerate() {
             let policy = policy_table.get(compiled.policy as usize).copied();
@@ -237,17 +242,17 @@ impl Compiler {
         let names = names::compile(&config.zones, &service_names, answers, keys)?;
         self.generation += 1;
         let generation = self.generation;
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = lock(&self.slots);
         slots.retain(generation, &used, oldest_in_use);
         let sites = config.sites.iter().map(|site| site.name.as_str()).collect();
         slots.sites.retain(generation, &sites, oldest_in_use);
+        drop(slots);
         pools::set_ttls(
             &layout.records,
-            &slots,
+            |pool| lock(&self.slots).is_degraded(pool),
             &mut layout.records_a,
             &mut layout.records_aaaa,
         );
-        drop(slots);
         let records = std::mem::take(&mut layout.records);
         let (members_v4, members_v6) = (
             std::mem::take(&mut layout.members_v4),
@@ -271,6 +276,7 @@ impl Compiler {
             records,
             config: config.clone(),
             policies: policies.clone(),
+            pools: pools_of,
             sizes: classes.sizes.clone(),
             measured: self.measured.clone(),
         });
@@ -293,10 +299,14 @@ impl Compiler {
     /// # Errors
     /// When the kernel has no memory. Measured prefixes that make more classes than there is room for are left out.
     pub fn refresh(&mut self, changed: &Changed) -> Result<Option<Refreshed>> {
+        let down = match &self.kept {
+            Some(kept) => self.down(&kept.policies, &kept.pools),
+            None => return Ok(None),
+        };
         let Some(kept) = &mut self.kept else {
             return Ok(None);
         };
-        let mut others = kept.cells.refresh(changed, &self.facts) > 0;
+        let mut others = kept.cells.refresh(changed, &self.facts, &down) > 0;
         let room = kept.cells.room();
         let classes = self.classes.of(&kept.config, &kept.policies, &self.measured);
         let fitting = classes.and_then(|classes| match classes.list.len() {
@@ -327,9 +337,8 @@ impl Compiler {
         }
         let plans = &kept.snapshot.plans;
         let (mut a, mut aaaa) = (plans.records_a.to_vec(), plans.records_aaaa.to_vec());
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let ttls = pools::set_ttls(&kept.records, &slots, &mut a, &mut aaaa);
-        drop(slots);
+        let degraded = |pool: &PoolKey| lock(&self.slots).is_degraded(pool);
+        let ttls = pools::set_ttls(&kept.records, degraded, &mut a, &mut aaaa);
         if ttls {
             kept.snapshot.plans = Arc::new(plans.with_records(a, aaaa)?);
             others = true;
@@ -346,10 +355,33 @@ impl Compiler {
         }))
     }
 
+    /// Of each policy that needs to know, the sites that have no member up in any of its services' pools.
+    fn down(&self, policies: &[PolicyKey], pools: &[HashSet<PoolKey>]) -> Vec<Sites> {
+        let down = |(policy, pools): (&PolicyKey, &HashSet<PoolKey>)| {
+            if !policy.needs().down {
+                return Sites::default();
+            }
+            let up = |pool| {
+                lock(&self.slots)
+                    .groups_up(pool)
+                    .map(|group| group as u8)
+                    .collect()
+            };
+            let all = Sites::first(policy.sites.len());
+            pools.iter().map(up).fold(all, Sites::without)
+        };
+        policies.iter().zip(pools).map(down).collect()
+    }
+
     /// The generation compiled last.
     pub fn generation(&self) -> u64 {
         self.generation
     }
+}
+
+/// Locked for one pool at a time: changes of health do not wait for a whole configuration.
+fn lock(slots: &Mutex<Slots>) -> MutexGuard<'_, Slots> {
+    slots.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How many classes policies need room for: where RTTs count, a measured prefix may cut two classes each of its own.

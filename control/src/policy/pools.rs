@@ -1,7 +1,7 @@
 //! Lays out pools for the workers: groups, pre-encoded records, weights. Called by the compiler alone.
 
 use super::PolicyKey;
-use super::slots::{PoolKey, Slots, group_mask};
+use super::slots::{PoolKey, group_mask};
 use crate::config::model::{AllDown, CnameMember, Member, Metric, Name, Service, Spread};
 use anyhow::{Context, Result};
 use dataplane::mmap::Table;
@@ -109,7 +109,7 @@ pub(super) struct Records {
 /// Sets the TTLs of records by whether their pools are degraded. True when any is another than before.
 pub(super) fn set_ttls(
     records: &[Records],
-    slots: &Slots,
+    is_degraded: impl Fn(&PoolKey) -> bool,
     a: &mut [RecordA],
     aaaa: &mut [RecordAaaa],
 ) -> bool {
@@ -124,7 +124,7 @@ pub(super) fn set_ttls(
     }
     let mut others = false;
     for pool in records {
-        let ttl = if slots.is_degraded(&pool.pool) {
+        let ttl = if is_degraded(&pool.pool) {
             pool.ttl_degraded
         } else {
             pool.ttl

@@ -70,7 +70,7 @@ proptest! {
         classes.extend((0..6).map(|net| class([None, Some(0), Some(1)][net as usize % 3], Some(net))));
         let classes = Arc::new(classes);
         let mut facts = Facts { sites: vec![SiteFacts::default(); 3], ..Facts::default() };
-        let mut cells = Cells::compile(&policies, classes.clone(), 300, &facts).unwrap();
+        let mut cells = Cells::compile(&policies, classes.clone(), 300, &facts, &[]).unwrap();
         for (site, net, ms, open) in changes {
             let clients = Clients::Prefix(format!("10.{net}.0.0/16").parse().unwrap());
             match ms {
@@ -80,8 +80,8 @@ proptest! {
             facts.sites[site] = sessions(open);
             let changed = Changed { sites: [site].into(), clients: [clients].into() };
             let before = cells.table();
-            let others = cells.refresh(&changed, &facts);
-            let whole = Cells::compile(&policies, classes.clone(), 300, &facts).unwrap();
+            let others = cells.refresh(&changed, &facts, &[]);
+            let whole = Cells::compile(&policies, classes.clone(), 300, &facts, &[]).unwrap();
             prop_assert_eq!(list(&cells), list(&whole));
             prop_assert_eq!(cells.table().pages_unlike(&before) > 0, others > 0);
         }
@@ -104,7 +104,7 @@ fn one_prefix_touches_one_page_of_each_policy_with_latency() {
         ]),
     ];
     let mut facts = Facts::default();
-    let mut cells = Cells::compile(&policies, Arc::new(classes), 1000, &facts).unwrap();
+    let mut cells = Cells::compile(&policies, Arc::new(classes), 1000, &facts, &[]).unwrap();
     let before = cells.table();
     let clients = Clients::Prefix("10.77.0.0/16".parse().unwrap());
     facts.latency.insert((clients, 2), evidence(10));
@@ -114,9 +114,9 @@ fn one_prefix_touches_one_page_of_each_policy_with_latency() {
         ..Changed::default()
     };
     // The usual cell and the one that explores, of two policies.
-    assert_eq!(cells.refresh(&changed, &facts), 4);
+    assert_eq!(cells.refresh(&changed, &facts, &[]), 4);
     assert_eq!(cells.table().pages_unlike(&before), 2);
-    assert_eq!(cells.refresh(&changed, &facts), 0);
+    assert_eq!(cells.refresh(&changed, &facts, &[]), 0);
 }
 
 #[test]
@@ -129,14 +129,14 @@ fn new_classes_are_ranked_and_the_others_left_alone() {
     ])];
     let facts = Facts::default();
     let few = Arc::new(vec![ClientClass::default(), class(Some(0), None)]);
-    let mut cells = Cells::compile(&policies, few, 10, &facts).unwrap();
+    let mut cells = Cells::compile(&policies, few, 10, &facts, &[]).unwrap();
     let more = Arc::new(vec![
         ClientClass::default(),
         class(Some(0), None),
         class(Some(1), Some(3)),
     ]);
     assert_eq!(cells.set_classes(more.clone(), &facts), 2);
-    let whole = Cells::compile(&policies, more, 10, &facts).unwrap();
+    let whole = Cells::compile(&policies, more, 10, &facts, &[]).unwrap();
     assert_eq!(list(&cells), list(&whole));
 }
 

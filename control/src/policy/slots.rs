@@ -216,6 +216,16 @@ impl Slots {
         })
     }
 
+    /// The groups of a pool that have a member up, by their index. A pool that has no place has none.
+    pub fn groups_up<'a>(&'a self, pool: &'a PoolKey) -> impl Iterator<Item = usize> + 'a {
+        let firsts = self.pools.get(pool).map_or(&[][..], |placed| &placed.firsts);
+        let groups = firsts.iter().zip(&pool.groups).enumerate();
+        groups.filter_map(|(i, (&first, group))| {
+            let members = self.words.get(first as usize / 64).copied().unwrap_or_default();
+            (members.up & group_mask(first, group.len()) != 0).then_some(i)
+        })
+    }
+
     /// The words that changed since last asked.
     pub fn take_changes(&mut self) -> Vec<(WordTarget, WordValue)> {
         let changed = std::mem::take(&mut self.changed);

@@ -7,7 +7,7 @@ use crate::config::model::{Config, Service};
 use crate::health::{Standing, State, TargetKey, Transition};
 use crate::overrides::{Action, Override};
 use crate::policy::PolicyKey;
-use crate::policy::chain::{self, ClientClass, Facts};
+use crate::policy::chain::{self, ClientClass, Facts, Sites};
 use crate::policy::slots::Target;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -225,7 +225,7 @@ fn tiers(config: &Config, facts: &Facts, service: &Service, isp: Option<usize>) 
         ..ClientClass::default()
     };
     let site = |i: &u8| key.sites[*i as usize].site;
-    chain::rank(&key.chain, &key.sites, &client, facts)
+    chain::rank(&key.chain, &key.sites, &client, facts, Sites::default())
         .iter()
         .map(|tier| tier.iter().map(site).collect())
         .collect()

@@ -12,4 +12,5 @@ mod no_alloc;
 mod pooq;
 mod random;
 mod reference;
+mod sticky;
 mod swap;

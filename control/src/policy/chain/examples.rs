@@ -315,7 +315,13 @@ fn exploring_goes_where_least_is_known() {
             parameters: world.parameters.clone(),
         };
         assert_eq!(chain.explores(), Some(Permille(50)));
-        rank_explore(&chain, &world.sites, &world.client, &world.facts)
+        rank_explore(
+            &chain,
+            &world.sites,
+            &world.client,
+            &world.facts,
+            Sites::default(),
+        )
     };
     let world = World::new(4).with(|w| w.measured(Source::Passive, &[(0, 30), (1, 200)]));
     let world = world.with(|w| {
@@ -336,7 +342,13 @@ fn exploring_goes_where_least_is_known() {
         parameters: Parameters::default(),
     };
     let preferred = world.with(|w| w.sites[1].preference = 200);
-    let tiers = rank_explore(&chain, &preferred.sites, &preferred.client, &preferred.facts);
+    let tiers = rank_explore(
+        &chain,
+        &preferred.sites,
+        &preferred.client,
+        &preferred.facts,
+        Sites::default(),
+    );
     assert_eq!(tiers, [vec![1], vec![2, 3], vec![0]]);
 }
 
@@ -547,7 +559,7 @@ fn this_source_always_to_that_site() {
             named: named.to_vec(),
             ..ClientClass::default()
         };
-        rank(&chain, &world.sites, &client, &Facts::default()).concat()[..2].to_vec()
+        rank(&chain, &world.sites, &client, &Facts::default(), Sites::default()).concat()[..2].to_vec()
     };
     // Nobody's client goes by the number; those of an entry to its site, the rest behind it.
     assert_eq!(tiers(None, None, &[]), [3, 0]);

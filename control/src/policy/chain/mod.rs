@@ -1,8 +1,9 @@
 //! The selection chain: from metrics in order to tiers of sites for one client class.
 //!
 //! Each metric drops what is worse by its rule; what is left answers. When that dies, the chain is run again
-//! over the rest: that is the next tier. Health is not judged here: it masks members in every tier at
-//! once, in the worker. Metrics before `health` narrow for good: what they drop is not a fallback.
+//! over the rest: that is the next tier. Health masks members in every tier at once, in the worker; sites that are known
+//! to be down when a plan is made stand behind all others in it, so that nobody is compared with them.
+//! Metrics before `health` narrow for good: what they drop is not a fallback.
 //!
 //! Three laws hold for all metrics and stand in `apply` alone: one that would drop every site drops none; a
 //! single site that is left is not asked further; what is not known drops a site only by the metric's stated rule.
@@ -131,6 +132,8 @@ struct Ask<'a> {
     all: &'a [Candidate],
     client: &'a ClientClass,
     facts: &'a Facts,
+    /// Sites without a member that is up.
+    down: Sites,
     /// For the plan that explores.
     explore: bool,
 }
@@ -200,12 +203,18 @@ impl<'a> Ask<'a> {
         let metrics = &self.chain.metrics;
         let health = metrics.iter().position(|m| *m == Metric::Health);
         let (before, after) = metrics.split_at(health.unwrap_or(0));
-        let mut rest = self.run(before, self.considered());
+        let considered = self.run(before, self.considered());
+        let down = match health {
+            Some(_) => considered.filter(|i| self.down.has(i)),
+            None => Sites::default(),
+        };
         let mut tiers = Vec::new();
-        while !rest.is_empty() {
-            let tier = self.run(after, rest);
-            rest = rest.without(tier);
-            tiers.push(tier.iter().collect());
+        for mut rest in [considered.without(down), down] {
+            while !rest.is_empty() {
+                let tier = self.run(after, rest);
+                rest = rest.without(tier);
+                tiers.push(tier.iter().collect());
+            }
         }
         tiers
     }
@@ -235,6 +244,7 @@ pub fn evaluate(
         all: candidates,
         client,
         facts,
+        down: Sites::default(),
         explore: false,
     };
     let mut left = ask.considered();
@@ -250,14 +260,21 @@ pub fn evaluate(
     chain.metrics.iter().map(step).collect()
 }
 
-/// Ranks sites for a class: tiers of indices into `candidates` (64 at most), best first. Sites whose preference is 0 are
-/// in none.
-pub fn rank(chain: &Chain, candidates: &[Candidate], client: &ClientClass, facts: &Facts) -> Vec<Vec<u8>> {
+/// Ranks sites for a class: tiers of indices into `candidates` (64 at most), best first; those of sites that are `down`
+/// behind all others, if the chain looks at health. Sites whose preference is 0 are in none.
+pub fn rank(
+    chain: &Chain,
+    candidates: &[Candidate],
+    client: &ClientClass,
+    facts: &Facts,
+    down: Sites,
+) -> Vec<Vec<u8>> {
     Ask {
         chain,
         all: candidates,
         client,
         facts,
+        down,
         explore: false,
     }
     .tiers()
@@ -270,12 +287,14 @@ pub fn rank_explore(
     candidates: &[Candidate],
     client: &ClientClass,
     facts: &Facts,
+    down: Sites,
 ) -> Vec<Vec<u8>> {
     Ask {
         chain,
         all: candidates,
         client,
         facts,
+        down,
         explore: true,
     }
     .tiers()

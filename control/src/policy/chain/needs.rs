@@ -27,6 +27,9 @@ pub struct Needs {
     pub connections: bool,
     /// Evidence of the class at its sites.
     pub latency: bool,
+    /// Which sites are down: a metric compares sites with the best of them, and the chain looks at health. In other chains a
+    /// site that is down holds back nobody, wherever it stands.
+    pub down: bool,
 }
 
 impl Needs {
@@ -37,6 +40,8 @@ impl Needs {
         let several = candidates.len() > 1;
         let any = |what: fn(&Candidate) -> bool| candidates.iter().any(what);
         for metric in &chain.metrics {
+            let compares = matches!(metric, Metric::Latency | Metric::Geo | Metric::AvailableSessions);
+            needs.down |= several && compares && chain.has(Metric::Health);
             match metric {
                 Metric::Preference => {
                     for bound in candidates.iter().flat_map(|c| &c.bound) {

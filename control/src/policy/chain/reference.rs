@@ -210,16 +210,21 @@ fn considered(w: &World) -> Vec<usize> {
     (0..w.sites.len()).filter(|i| !out(i)).collect()
 }
 
-/// The tiers.
-fn tiers(w: &World, explore: bool) -> Vec<Vec<u8>> {
+/// The tiers: of sites that are up, then, if health counts, of those that are down.
+fn tiers(w: &World, down: Sites, explore: bool) -> Vec<Vec<u8>> {
     let metrics = &w.chain.metrics;
-    let health = metrics.iter().position(|m| *m == Metric::Health).unwrap_or(0);
-    let mut rest = chain(w, &metrics[..health], &considered(w), explore);
+    let health = metrics.iter().position(|m| *m == Metric::Health);
+    let is_down = |i: &usize| health.is_some() && down.has(*i as u8);
+    let (before, after) = metrics.split_at(health.unwrap_or(0));
+    let all = chain(w, before, &considered(w), explore);
     let mut out = Vec::new();
-    while !rest.is_empty() {
-        let tier = chain(w, &metrics[health..], &rest, explore);
-        rest.retain(|i| !tier.contains(i));
-        out.push(tier.into_iter().map(|i| i as u8).collect());
+    for which in [false, true] {
+        let mut rest: Vec<usize> = all.iter().copied().filter(|i| is_down(i) == which).collect();
+        while !rest.is_empty() {
+            let tier = chain(w, after, &rest, explore);
+            rest.retain(|i| !tier.contains(i));
+            out.push(tier.into_iter().map(|i| i as u8).collect());
+        }
     }
     out
 }
@@ -444,17 +449,36 @@ proptest! {
 
     /// Plans, and those of who explores, equal the plain evaluation.
     #[test]
-    fn plans_equal_the_plain_evaluation(w in world()) {
-        let got = rank(&w.chain, &w.sites, &w.client, &w.facts);
-        prop_assert_eq!(got, tiers(&w, false));
-        let got = rank_explore(&w.chain, &w.sites, &w.client, &w.facts);
-        prop_assert_eq!(got, tiers(&w, true));
+    fn plans_equal_the_plain_evaluation(w in world(), down in any::<u8>()) {
+        let down = Sites::first(8).filter(|i| down >> i & 1 == 1);
+        let got = rank(&w.chain, &w.sites, &w.client, &w.facts, down);
+        prop_assert_eq!(got, tiers(&w, down, false));
+        let got = rank_explore(&w.chain, &w.sites, &w.client, &w.facts, down);
+        prop_assert_eq!(got, tiers(&w, down, true));
+    }
+
+    /// Whichever sites are down, who answers is what the chain leaves when it is read metric by metric. A policy that
+    /// need not know who is down has the same without knowing.
+    #[test]
+    fn who_answers_is_what_the_chain_leaves(w in world(), down in any::<u8>()) {
+        prop_assume!(!w.chain.metrics.is_empty());
+        let down = Sites::first(8).filter(|i| down >> i & 1 == 1);
+        let steps = evaluate(&w.chain, &w.sites, &w.client, &w.facts, &|i| !down.has(i));
+        let left: Vec<u8> = steps.last().map_or(Vec::new(), |step| step.after.iter().collect());
+        let down = if w.chain.has(Metric::Health) { down } else { Sites::default() };
+        let known = match Needs::of(&w.chain, &w.sites).down {
+            true => down,
+            false => Sites::default(),
+        };
+        let plan = rank(&w.chain, &w.sites, &w.client, &w.facts, known);
+        let up = |tier: &Vec<u8>| -> Vec<u8> { tier.iter().copied().filter(|i| !down.has(*i)).collect() };
+        prop_assert_eq!(plan.iter().map(up).find(|tier| !tier.is_empty()).unwrap_or_default(), left);
     }
 
     /// Each site that is considered is in one tier, once; only what stands before health can leave some out.
     #[test]
     fn tiers_rank_each_site_once(w in world()) {
-        let mut ranked = rank(&w.chain, &w.sites, &w.client, &w.facts).concat();
+        let mut ranked = rank(&w.chain, &w.sites, &w.client, &w.facts, Sites::default()).concat();
         let count = ranked.len();
         ranked.sort_unstable();
         ranked.dedup();
@@ -484,11 +508,11 @@ proptest! {
             Metric::AvailableSessions,
         ] {
             let chain = Chain { metrics: vec![metric], parameters: w.chain.parameters.clone() };
-            let tiers = rank(&chain, &w.sites, &w.client, &w.facts);
+            let tiers = rank(&chain, &w.sites, &w.client, &w.facts, Sites::default());
             prop_assert!(tiers[0].contains(&(site as u8)), "{metric:?}: {tiers:?}");
             // And nobody else drops out for want of it when nobody has data.
             let blank = (0..w.sites.len()).fold(w.clone(), |w, i| forget(&w, i));
-            let all = rank(&chain, &blank.sites, &blank.client, &blank.facts);
+            let all = rank(&chain, &blank.sites, &blank.client, &blank.facts, Sites::default());
             prop_assert_eq!(all.len(), 1);
         }
     }
@@ -498,8 +522,8 @@ proptest! {
     fn needs_are_all_that_a_plan_depends_on(w in world()) {
         let needs = Needs::of(&w.chain, &w.sites);
         let seen = needs.seen(&w.client);
-        let plan = rank(&w.chain, &w.sites, &w.client, &w.facts);
-        prop_assert_eq!(&rank(&w.chain, &w.sites, &seen, &w.facts), &plan);
+        let plan = rank(&w.chain, &w.sites, &w.client, &w.facts, Sites::default());
+        prop_assert_eq!(&rank(&w.chain, &w.sites, &seen, &w.facts, Sites::default()), &plan);
         let mut facts = w.facts.clone();
         for site in &mut facts.sites {
             site.sessions = site.sessions.filter(|_| needs.sessions);
@@ -509,12 +533,12 @@ proptest! {
         if !needs.latency {
             facts.latency.clear();
         }
-        prop_assert_eq!(&rank(&w.chain, &w.sites, &w.client, &facts), &plan);
+        prop_assert_eq!(&rank(&w.chain, &w.sites, &w.client, &facts, Sites::default()), &plan);
         let used = Chain {
             metrics: w.chain.metrics.clone(),
             parameters: w.chain.parameters.used_by(&w.chain.metrics),
         };
-        prop_assert_eq!(&rank(&used, &w.sites, &w.client, &w.facts), &plan);
+        prop_assert_eq!(&rank(&used, &w.sites, &w.client, &w.facts, Sites::default()), &plan);
     }
 
     /// Every evaluation can be told, and the words are about what was decided.

@@ -79,6 +79,7 @@ pub fn tell(
         all: candidates,
         client,
         facts,
+        down: Sites::default(),
         explore: false,
     };
     let told = |step: super::Step| {

@@ -24,7 +24,13 @@ fn tiers(metrics: &[Metric], sites: &[Candidate], isp: Option<usize>) -> Vec<Vec
         isp,
         ..ClientClass::default()
     };
-    rank(&chain(metrics), sites, &client, &Facts::default())
+    rank(
+        &chain(metrics),
+        sites,
+        &client,
+        &Facts::default(),
+        Sites::default(),
+    )
 }
 
 #[test]
