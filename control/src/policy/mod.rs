@@ -318,6 +318,8 @@ impl Compiler {
                 if !Arc::ptr_eq(&classes.table, &kept.snapshot.classes) {
                     kept.cells.set_classes(classes.list.clone(), &self.facts);
                     kept.snapshot.classes = classes.table.clone();
+                    // An id may be another class's now: flows look theirs up again.
+                    kept.snapshot.servers = Arc::new(servers::servers(&kept.config)?);
                     others = true;
                 }
                 kept.sizes = classes.sizes;

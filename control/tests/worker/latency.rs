@@ -126,3 +126,32 @@ fn control_hears_of_clients_that_services_chose_for() {
     lab.settle();
     assert_eq!(lab.control.clients.receive(), None);
 }
+
+#[test]
+fn classes_that_change_make_a_new_numbering_and_other_evidence_does_not() {
+    let mut lab = Lab::new(config());
+    let first = lab.compile(config());
+    let prefix = "10.1.2.0/24".parse().unwrap();
+    let mut refreshed = |korea, us| {
+        let facts = Arc::make_mut(&mut lab.compiler.facts);
+        facts.latency = HashMap::from([
+            ((Clients::Prefix(prefix), 0), evidence(korea, 9)),
+            ((Clients::Prefix(prefix), 1), evidence(us, 9)),
+        ]);
+        lab.compiler.measured = vec![prefix];
+        let changed = Changed {
+            clients: HashSet::from([Clients::Prefix(prefix)]),
+            ..Changed::default()
+        };
+        lab.compiler
+            .refresh(&changed)
+            .unwrap()
+            .expect("another snapshot")
+            .snapshot
+    };
+    // The prefix is a class now; then its answers are others.
+    let (class, answers) = (refreshed(200, 30), refreshed(20, 180));
+    assert_ne!(class.servers.numbering(), first.servers.numbering());
+    assert_eq!(answers.servers.numbering(), class.servers.numbering());
+    assert_eq!(class.servers.list(), first.servers.list());
+}
