@@ -191,6 +191,84 @@ pub fn prefetch_entry<T>(table: &[T], index: usize) {
     prefetch_read(table.as_ptr().wrapping_add(index));
 }
 
+/// Eight words in a cache line of their own.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub struct Line(pub [u64; 8]);
+
+/// What [`Kernel`]s for which it matters are told of the processor at compile time.
+pub trait Vectors: Copy {
+    /// Which of eight words equal `value`: a bit each, in the order of [`WORD_OF_BIT`].
+    fn equal_longs(self, words: &Line, value: u64) -> u32;
+}
+
+/// The words that the bits of [`Vectors::equal_longs`] stand for. As vectors of 32 bytes are packed into halves.
+pub const WORD_OF_BIT: [usize; 8] = [0, 1, 4, 5, 2, 3, 6, 7];
+
+/// No more than the build is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Base;
+
+/// AVX2 and the rest of x86-64-v3. Made where the processor has them, and nowhere else.
+#[derive(Clone, Copy, Debug)]
+pub struct V3(());
+
+/// As [`Kernel`], told which of the two it is.
+pub trait VectorKernel {
+    /// What it gives.
+    type Output;
+    /// Does it. To be inlined always, with all that it calls and that is to profit.
+    fn run(self, vectors: impl Vectors) -> Self::Output;
+}
+
+impl Vectors for Base {
+    #[inline(always)]
+    fn equal_longs(self, words: &Line, value: u64) -> u32 {
+        #[cfg(all(target_arch = "x86_64", target_feature = "sse4.1"))]
+        // SAFETY: the build is for processors with SSE4.1; the loads are aligned ones inside the line.
+        unsafe {
+            use core::arch::x86_64::{
+                _mm_cmpeq_epi64, _mm_load_si128, _mm_movemask_epi8, _mm_packs_epi16, _mm_packs_epi32,
+                _mm_set1_epi64x, _mm_setzero_si128,
+            };
+            let wanted = _mm_set1_epi64x(value as i64);
+            let pair = |at: usize| _mm_cmpeq_epi64(_mm_load_si128(words.0.as_ptr().add(at).cast()), wanted);
+            // 64 bits of ones become 32, 16, 8: a byte a word, then a bit.
+            let low = _mm_packs_epi32(pair(0), pair(4));
+            let high = _mm_packs_epi32(pair(2), pair(6));
+            let bytes = _mm_packs_epi16(_mm_packs_epi32(low, high), _mm_setzero_si128());
+            _mm_movemask_epi8(bytes) as u32
+        }
+        #[cfg(not(all(target_arch = "x86_64", target_feature = "sse4.1")))]
+        WORD_OF_BIT
+            .iter()
+            .enumerate()
+            .fold(0, |bits, (i, &at)| bits | u32::from(words.0[at] == value) << i)
+    }
+}
+
+impl Vectors for V3 {
+    #[inline(always)]
+    fn equal_longs(self, words: &Line, value: u64) -> u32 {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: there is a `V3` only where `Isa::detect` has seen AVX2; the loads are aligned ones inside the line.
+        unsafe {
+            use core::arch::x86_64::{
+                _mm256_castsi256_ps, _mm256_cmpeq_epi64, _mm256_load_si256, _mm256_movemask_ps,
+                _mm256_packs_epi32, _mm256_set1_epi64x,
+            };
+            let wanted = _mm256_set1_epi64x(value as i64);
+            let four =
+                |at: usize| _mm256_cmpeq_epi64(_mm256_load_si256(words.0.as_ptr().add(at).cast()), wanted);
+            // 64 bits of ones become 32, in each half of the vectors by itself.
+            let packed = _mm256_packs_epi32(four(0), four(4));
+            _mm256_movemask_ps(_mm256_castsi256_ps(packed)) as u32
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        Base.equal_longs(words, value)
+    }
+}
+
 /// Work whose code is made twice: for the processors that the build is for, and for newer ones.
 pub trait Kernel {
     /// What it gives.
@@ -237,6 +315,30 @@ impl Isa {
             return unsafe { run_v3(kernel) };
         }
         run_base(kernel)
+    }
+}
+
+impl Isa {
+    /// Runs the kernel as made for these instructions, and tells it which.
+    #[inline(always)]
+    pub fn run_vectors<K: VectorKernel>(self, kernel: K) -> K::Output {
+        #[cfg(target_arch = "x86_64")]
+        if self.v3 {
+            // SAFETY: `detect` has seen each of the features on this processor.
+            return unsafe { run_v3(With(kernel, V3(()))) };
+        }
+        run_base(With(kernel, Base))
+    }
+}
+
+/// A kernel with what it is told.
+struct With<K, V>(K, V);
+
+impl<K: VectorKernel, V: Vectors> Kernel for With<K, V> {
+    type Output = K::Output;
+    #[inline(always)]
+    fn run(self) -> K::Output {
+        self.0.run(self.1)
     }
 }
 
@@ -294,46 +396,73 @@ pub fn equal_words(words: &[u32; 4], value: u32) -> u32 {
         .fold(0, |bits, (i, &word)| bits | u32::from(word == value) << i)
 }
 
-/// Which of eight words equal `value`: bit i for word i.
-#[inline(always)]
-pub fn equal_longs(words: &[u64; 8], value: u64) -> u32 {
-    #[cfg(all(target_arch = "x86_64", target_feature = "sse4.1"))]
-    // SAFETY: the build is for processors with SSE4.1; the loads are unaligned ones inside the array.
-    unsafe {
-        use core::arch::x86_64::{
-            _mm_cmpeq_epi64, _mm_loadu_si128, _mm_movemask_epi8, _mm_packs_epi16, _mm_packs_epi32,
-            _mm_set1_epi64x, _mm_setzero_si128,
-        };
-        let wanted = _mm_set1_epi64x(value as i64);
-        let pair = |at: usize| _mm_cmpeq_epi64(_mm_loadu_si128(words.as_ptr().add(at).cast()), wanted);
-        // 64 bits of ones become 32, 16, 8: a byte a word, then a bit.
-        let low = _mm_packs_epi32(pair(0), pair(2));
-        let high = _mm_packs_epi32(pair(4), pair(6));
-        let bytes = _mm_packs_epi16(_mm_packs_epi32(low, high), _mm_setzero_si128());
-        _mm_movemask_epi8(bytes) as u32
-    }
-    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse4.1")))]
-    words
-        .iter()
-        .enumerate()
-        .fold(0, |bits, (i, &word)| bits | u32::from(word == value) << i)
-}
-
-/// True when the bytes of `block` that `mask` looks at are those of `want`.
+/// True when the bits of `block` that `mask` looks at are those of `want`, which has no others.
 #[inline(always)]
 pub fn equal_under(block: &[u8; 16], mask: &[u8; 16], want: &[u8; 16]) -> bool {
-    #[cfg(all(target_arch = "x86_64", target_feature = "sse4.1"))]
-    // SAFETY: the build is for processors with SSE4.1; the loads are unaligned ones of whole arrays.
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: SSE2 is part of every x86_64 processor; the loads are unaligned ones of whole arrays.
     unsafe {
-        use core::arch::x86_64::{_mm_loadu_si128, _mm_testz_si128, _mm_xor_si128};
+        use core::arch::x86_64::{
+            _mm_and_si128, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_loadu_si128, _mm_movemask_ps,
+        };
         let [block, mask, want] = [block, mask, want].map(|b| _mm_loadu_si128(b.as_ptr().cast()));
-        _mm_testz_si128(_mm_xor_si128(block, want), mask) == 1
+        let equal = _mm_cmpeq_epi32(_mm_and_si128(block, mask), want);
+        _mm_movemask_ps(_mm_castsi128_ps(equal)) == 0b1111
     }
-    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse4.1")))]
+    #[cfg(not(target_arch = "x86_64"))]
     {
         let [block, mask, want] = [block, mask, want].map(|b| u128::from_ne_bytes(*b));
-        (block ^ want) & mask == 0
+        block & mask == want
     }
+}
+
+/// 32 bits of 128, each from many of them: a remainder (CRC-32C), which has nothing in common with sums and products.
+#[inline(always)]
+pub fn remainder(low: u64, high: u64) -> u32 {
+    #[cfg(all(target_arch = "x86_64", target_feature = "sse4.2"))]
+    // SAFETY: the build is for processors with SSE4.2; the instruction touches no memory.
+    unsafe {
+        core::arch::x86_64::_mm_crc32_u64(low, high) as u32
+    }
+    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse4.2")))]
+    {
+        // Bit by bit, as the instruction does: slow, and right.
+        let mut rest = low as u32;
+        for byte in high.to_le_bytes() {
+            rest ^= u32::from(byte);
+            for _ in 0..8 {
+                rest = rest >> 1 ^ (0x82f6_3b78 & 0u32.wrapping_sub(rest & 1));
+            }
+        }
+        rest
+    }
+}
+
+/// Byte i of the result is byte `order[i]` of `block`, or 0 where that is above 127, joined with byte i of `with`.
+#[inline(always)]
+pub fn shuffled_with(block: &[u8; 16], order: &[u8; 16], with: &[u8; 16]) -> [u8; 16] {
+    #[cfg(all(target_arch = "x86_64", target_feature = "ssse3"))]
+    // SAFETY: the build is for processors with SSSE3; loads and the store are unaligned ones of whole arrays.
+    unsafe {
+        use core::arch::x86_64::{_mm_loadu_si128, _mm_or_si128, _mm_shuffle_epi8, _mm_storeu_si128};
+        let [block, order, with] = [block, order, with].map(|b| _mm_loadu_si128(b.as_ptr().cast()));
+        let mut out = [0; 16];
+        _mm_storeu_si128(
+            out.as_mut_ptr().cast(),
+            _mm_or_si128(_mm_shuffle_epi8(block, order), with),
+        );
+        out
+    }
+    #[cfg(not(all(target_arch = "x86_64", target_feature = "ssse3")))]
+    std::array::from_fn(|i| {
+        let from = order[i];
+        let byte = if from > 127 {
+            0
+        } else {
+            block[usize::from(from & 15)]
+        };
+        byte | with[i]
+    })
 }
 
 /// Tells the processor that this is a polling loop.
@@ -402,37 +531,73 @@ mod tests {
         assert_eq!(equal_words(&words, 8), 0);
     }
 
-    #[test]
-    fn equal_longs_are_found_where_they_are() {
-        for at in 0..8 {
-            let mut words = [u64::MAX, 0, 1 << 63, 1, 1 << 32, 0x7fff_ffff, 6, 7];
-            words[at] = 0x0123_4567_89ab_cdef;
-            assert_eq!(equal_longs(&words, 0x0123_4567_89ab_cdef), 1 << at);
+    /// Compares by both ways that this processor has.
+    struct Compare(Line, u64);
+
+    impl VectorKernel for Compare {
+        type Output = Vec<usize>;
+        #[inline(always)]
+        fn run(self, vectors: impl Vectors) -> Vec<usize> {
+            let bits = vectors.equal_longs(&self.0, self.1);
+            assert_eq!(bits >> 8, 0);
+            let mut words: Vec<usize> = (0..8)
+                .filter(|&i| bits >> i & 1 == 1)
+                .map(|i| WORD_OF_BIT[i])
+                .collect();
+            words.sort_unstable();
+            words
         }
-        assert_eq!(equal_longs(&[5; 8], 5), 0xff);
-        assert_eq!(equal_longs(&[1 << 32; 8], 1 << 33), 0);
-        assert_eq!(
-            equal_longs(&[0xffff_ffff; 8], u64::MAX),
-            0,
-            "half of a word is not the word"
-        );
     }
 
     #[test]
-    fn bytes_are_equal_where_the_mask_looks() {
+    fn equal_longs_are_found_where_they_are() {
+        for isa in [Isa::BASE, Isa::detect()] {
+            for at in 0..8 {
+                let mut words = [u64::MAX, 0, 1 << 63, 1, 1 << 32, 0x7fff_ffff, 6, 7];
+                words[at] = 0x0123_4567_89ab_cdef;
+                assert_eq!(isa.run_vectors(Compare(Line(words), 0x0123_4567_89ab_cdef)), [at]);
+            }
+            assert_eq!(isa.run_vectors(Compare(Line([5; 8]), 5)).len(), 8);
+            assert!(isa.run_vectors(Compare(Line([1 << 32; 8]), 1 << 33)).is_empty());
+            let half = isa.run_vectors(Compare(Line([0xffff_ffff; 8]), u64::MAX));
+            assert!(half.is_empty(), "half of a word is not the word");
+        }
+    }
+
+    #[test]
+    fn bits_are_looked_at_where_the_mask_is() {
         let block: [u8; 16] = std::array::from_fn(|i| i as u8 * 17);
-        let mut mask = [0xff; 16];
-        assert!(equal_under(&block, &mask, &block));
+        assert!(equal_under(&block, &[0xff; 16], &block));
         for at in 0..16 {
             for bit in 0..8 {
-                let mut other = block;
+                let (mut other, mut mask) = (block, [0xff; 16]);
                 other[at] ^= 1 << bit;
-                mask = [0xff; 16];
                 assert!(!equal_under(&block, &mask, &other), "{at} {bit}");
                 mask[at] ^= 1 << bit;
-                assert!(equal_under(&block, &mask, &other), "{at} {bit}");
+                let want = std::array::from_fn(|i| other[i] & mask[i]);
+                assert!(equal_under(&block, &mask, &want), "{at} {bit}");
             }
         }
+    }
+
+    #[test]
+    fn remainders_are_those_of_crc_32c() {
+        // RFC 3720 appendix B.4: 32 bytes of zeros give aa 36 91 8a, least significant first; all bits are turned at both ends.
+        let zeros = (0..4).fold(u64::from(u32::MAX), |rest, _| remainder(rest, 0).into());
+        assert_eq!(!(zeros as u32), 0x8a91_36aa);
+        // What stands above 32 bits of the first word does not count.
+        assert_eq!(remainder(7 | 5 << 32, 9), remainder(7, 9));
+    }
+
+    #[test]
+    fn bytes_are_put_in_another_order() {
+        let block: [u8; 16] = std::array::from_fn(|i| i as u8 * 16);
+        let order = [15, 0, 0x80, 1, 1, 0xff, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11];
+        let with = [1, 0, 7, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2];
+        let expected = [
+            0xf1, 0, 7, 0x10, 0x10, 9, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0x80, 0x90, 0xa0, 0xb2,
+        ];
+        assert_eq!(shuffled_with(&block, &order, &with), expected);
     }
 
     #[test]

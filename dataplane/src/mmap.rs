@@ -37,6 +37,9 @@ zeroable_integers!(u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize);
 // SAFETY: an array of zeroable elements has no other bytes.
 unsafe impl<T: Zeroable, const N: usize> Zeroable for [T; N] {}
 
+// SAFETY: every bit pattern of its integers is a value.
+unsafe impl Zeroable for crate::arch::Line {}
+
 /// Implements [`Zeroable`](crate::mmap::Zeroable) for a struct, given all of its fields, each of
 /// which must be zeroable: `zeroable!(Entry { key, value });`. A field left out does not compile.
 #[macro_export]
@@ -197,6 +200,42 @@ impl<T: Zeroable> Table<T> {
     }
 }
 
+/// Entries of which there is one at least, so that every hash leads to one.
+pub struct Shares<'a, T>(&'a mut [T]);
+
+impl<'a, T> Shares<'a, T> {
+    /// None without entries.
+    pub fn of(entries: &'a mut [T]) -> Option<Self> {
+        (!entries.is_empty()).then_some(Self(entries))
+    }
+
+    /// Where a hash leads, all hashes being shared out evenly: below the number of entries.
+    #[inline(always)]
+    pub fn index(&self, hash: u64) -> usize {
+        ((u128::from(hash) * self.0.len() as u128) >> 64) as usize
+    }
+
+    /// Asks for the entry that a hash leads to.
+    #[inline(always)]
+    pub fn prefetch(&self, hash: u64) {
+        crate::arch::prefetch_entry(self.0, self.index(hash));
+    }
+
+    /// The entry that a hash leads to, and its number.
+    #[inline(always)]
+    pub fn get(&mut self, hash: u64) -> (usize, &mut T) {
+        let index = self.index(hash);
+        // SAFETY: the hash is below 2^64, so its product with the length, which is not 0, over 2^64 is below the length.
+        (index, unsafe { self.0.get_unchecked_mut(index) })
+    }
+
+    /// All entries.
+    #[inline(always)]
+    pub fn all(&mut self) -> &mut [T] {
+        self.0
+    }
+}
+
 /// Maps `bytes` (a multiple of [`HUGE_PAGE`]) of zeroed private memory, aligned to [`HUGE_PAGE`].
 fn map_aligned(bytes: usize) -> io::Result<NonNull<u8>> {
     // mmap aligns to small pages only, so map one huge page more and give the ends back.
@@ -300,6 +339,24 @@ impl<T: Zeroable> std::fmt::Debug for Table<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hashes_are_shared_out_evenly_to_the_last_entry() {
+        let mut entries = [10, 11, 12];
+        let mut shares = Shares::of(&mut entries).unwrap();
+        let third = u64::MAX / 3;
+        for (hash, index) in [
+            (0, 0),
+            (third, 0),
+            (third + 1, 1),
+            (2 * third + 1, 2),
+            (u64::MAX, 2),
+        ] {
+            assert_eq!(shares.get(hash), (index, &mut (10 + index)), "{hash}");
+        }
+        assert!(Shares::<u8>::of(&mut []).is_none());
+        assert_eq!(Shares::of(&mut [7]).unwrap().get(u64::MAX), (0, &mut 7));
+    }
 
     #[derive(Clone, Copy, Debug, PartialEq)]
     struct Entry {

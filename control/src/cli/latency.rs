@@ -204,7 +204,7 @@ impl Args {
 
 impl Flow {
     fn of(sight: &Sight, window: &Window) -> Self {
-        let (l3, l4) = (usize::from(sight.l3), usize::from(sight.l4));
+        let (l3, l4) = (sight.l3(), sight.l4());
         let v4 = |at: usize| {
             IpAddr::from(
                 window
@@ -222,12 +222,12 @@ impl Flow {
                 .unwrap_or_default();
             Ipv6Addr::from(octets).into()
         };
-        let (client, server) = if sight.v6 {
+        let (client, server) = if sight.v6() {
             (v6(l3 + 8), v6(l3 + 24))
         } else {
             (v4(l3 + 12), v4(l3 + 16))
         };
-        let port = |at: usize| match sight.protocol {
+        let port = |at: usize| match sight.protocol() {
             6 | 17 => window
                 .get(at..)
                 .and_then(|b| b.first_chunk())
@@ -237,7 +237,7 @@ impl Flow {
         Self {
             client: SocketAddr::new(client, port(l4)),
             server: SocketAddr::new(server, port(l4 + 2)),
-            protocol: sight.protocol,
+            protocol: sight.protocol(),
             figures: Figures {
                 flows: 1,
                 ..Figures::default()

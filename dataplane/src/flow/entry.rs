@@ -73,11 +73,11 @@ impl Entry {
         }
     }
 
-    /// The estimator of readable TCP, when the flow has one and the next segment, with those flags, is one of the usual.
+    /// The estimator, where TCP is readable.
     #[inline(always)]
-    pub fn usual(&mut self, flags: u8) -> Option<(&mut Parties, &mut Tcp)> {
+    pub fn tcp(&mut self) -> Option<&mut Tcp> {
         match &mut self.watch {
-            Watch::Tcp(tcp) if tcp.is_usual(flags) => Some((&mut self.parties, tcp)),
+            Watch::Tcp(tcp) => Some(tcp),
             _ => None,
         }
     }
@@ -95,19 +95,33 @@ impl Entry {
 
     /// Takes a response that ended at `now`. At the end of an epoch gives the mean, this response with it: an epoch is as
     /// long as `length` at least, and ends with a burst, so that no burst is cut.
-    #[inline]
+    #[inline(always)]
     pub fn mean(&mut self, now: Moment, response: Span, length: Span) -> Option<Span> {
         if self.responses == 0 {
             (self.epoch, self.sum) = (now.0.wrapping_sub(response.0), 0);
         }
-        self.sum = self.sum.saturating_add(response.0);
-        self.responses = self.responses.saturating_add(1);
-        let passed = now.since(Moment(self.epoch)).unwrap_or(Span::MAX);
-        if passed < length && self.responses < u16::MAX {
+        self.mean_of_more(now, response, length)
+    }
+
+    /// As [`Entry::mean`], for a response that is not the first of its epoch.
+    #[inline(always)]
+    pub fn mean_of_more(&mut self, now: Moment, response: Span, length: Span) -> Option<Span> {
+        // Responses of a flow follow each other, so their sum is no more than the epoch is long, with one more.
+        self.sum = self.sum.wrapping_add(response.0);
+        self.responses += 1;
+        // What began ahead of now is taken for long ago, and ends.
+        let passed = now.0.wrapping_sub(self.epoch);
+        if passed < length.0 && self.responses < u16::MAX {
             return None;
         }
+        Some(self.end_of_epoch())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_of_epoch(&mut self) -> Span {
         let responses = std::mem::take(&mut self.responses);
-        Some(Span(self.sum / u32::from(responses.max(1))))
+        Span(self.sum / u32::from(responses.max(1)))
     }
 }
 

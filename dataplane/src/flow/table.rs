@@ -10,8 +10,8 @@
 //! proven one, else it is refused. Busy proven flows outlive any flood of new ones.
 
 use super::{Entry, Key, Moment, Span};
-use crate::arch;
-use crate::mmap::{Pages, Table};
+use crate::arch::{self, Base, Line, Vectors, WORD_OF_BIT};
+use crate::mmap::{Pages, Shares, Table};
 use crate::zeroable;
 use std::io;
 
@@ -27,14 +27,17 @@ const BUCKET: usize = size_of::<Index>() + WAYS * size_of::<Entry>();
 // All in: a flow takes no more than 96 bytes of a table that is as full as it is made for.
 const _: () = assert!(BUCKET == 512 && BUCKET * SLOTS_TENTHS <= 96 * WAYS * 10);
 
-/// Seven tags, then the marks: bytes of one bit a way, from the lowest on.
+/// Seven tags, in the order that they are compared in ([`WORD_OF_BIT`]), then the marks: bytes of one bit a way, from the
+/// lowest on.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 struct Index {
-    words: [u64; WAYS + 1],
+    line: Line,
 }
 
-zeroable!(Index { words });
+zeroable!(Index { line });
+
+const _: () = assert!(size_of::<Index>() == 64);
 
 /// Holds a flow.
 const USED: u32 = 0;
@@ -61,30 +64,20 @@ const fn marks(word: u64, mark: u32) -> u64 {
 impl Index {
     #[inline(always)]
     fn marks(&self) -> u64 {
-        let [.., marks] = self.words;
+        let Line([.., marks]) = self.line;
         marks
     }
 
     #[inline(always)]
     fn marks_mut(&mut self) -> &mut u64 {
-        let [.., marks] = &mut self.words;
+        let Line([.., marks]) = &mut self.line;
         marks
     }
 
-    /// The ways whose tag is this one.
+    /// The tag of a way.
     #[inline(always)]
-    fn matching(&self, tag: u64) -> u64 {
-        // The eighth word is no tag, and the eighth bit of each mark is never set.
-        u64::from(arch::equal_longs(&self.words, tag)) & marks(self.marks(), USED)
-    }
-
-    /// Marks these ways as seen, of which there is one.
-    #[inline(always)]
-    fn see(&mut self, ways: u64) {
-        // Not written when it is set already: a line that is only read need not go back to memory.
-        if marks(self.marks(), RECENT) & ways == 0 {
-            *self.marks_mut() |= ways << RECENT;
-        }
+    fn tag(&mut self, way: u32) -> Option<&mut u64> {
+        self.line.0.get_mut(*WORD_OF_BIT.get(way as usize)?)
     }
 }
 
@@ -95,6 +88,16 @@ pub struct Place(u32);
 impl Place {
     /// No flow was found.
     pub const NOWHERE: Self = Self(u32::MAX);
+
+    /// Of the first entry: a value that is not nowhere.
+    pub const FIRST: Self = Self(0);
+
+    /// True when all of them were found.
+    #[inline(always)]
+    pub fn are_found(places: &[Self]) -> bool {
+        // No place of a flow has the highest bit. By or, which is done for several at once.
+        places.iter().fold(0, |all, place| all | place.0) >> 31 == 0
+    }
 
     #[inline(always)]
     const fn new(bucket: usize, way: u32) -> Self {
@@ -126,7 +129,7 @@ impl Place {
 
 /// Buckets at most, so that every place has a number.
 const BUCKETS_MAX: usize = 1 << 28;
-const _: () = assert!(BUCKETS_MAX * WAYS < Place::NOWHERE.0 as usize);
+const _: () = assert!(BUCKETS_MAX * WAYS < 1 << 31 && Place::NOWHERE.0 >> 31 == 1);
 
 /// What the table has counted since start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -139,6 +142,82 @@ pub struct Tallies {
     pub evicted: u64,
     /// New flows for which nobody gave way.
     pub refused: u64,
+}
+
+/// The second bucket of a flow that has `bucket` as one of its two: the same rule leads back, and the tag, which
+/// the index holds, is all that it takes.
+#[inline(always)]
+fn other(tag: u64, bucket: usize, len: usize) -> usize {
+    let sum = (((tag & 0xffff_ffff) * len as u64) >> 32) as usize + len - bucket;
+    if sum >= len { sum - len } else { sum }
+}
+
+/// The first two steps over a burst. Borrows what it needs, so that it stays in registers.
+pub struct Lookup<'a> {
+    indexes: Shares<'a, Index>,
+    entries: &'a [Entry],
+}
+
+impl Lookup<'_> {
+    /// First step: asks for the index line of a flow's home.
+    #[inline(always)]
+    pub fn prefetch(&self, key: &Key) {
+        self.indexes.prefetch(key.place);
+    }
+
+    /// Second step: where the flow stands, if the table has it. Marks it as seen, and asks for its entry.
+    #[inline(always)]
+    pub fn find(&mut self, key: &Key, vectors: impl Vectors) -> Place {
+        let (home, index) = self.indexes.get(key.place);
+        let equal = u64::from(vectors.equal_longs(&index.line, key.tag));
+        let word = index.marks();
+        const { assert!(WORD_OF_BIT[WAYS] == WAYS && USED == 0) };
+        // Used, and seen already: as nearly all are. The eighth word is no tag, and the eighth bit of each mark is never set.
+        let matching = equal & word & word >> RECENT;
+        if matching == 0 {
+            return find_other(self.indexes.all(), self.entries, key, home, equal & word);
+        }
+        found(self.entries, home, matching)
+    }
+}
+
+/// Of a flow that was not seen lately, which is at `ways` of its home, or of one that is elsewhere.
+#[cold]
+#[inline(never)]
+fn find_other(indexes: &mut [Index], entries: &[Entry], key: &Key, home: usize, ways: u64) -> Place {
+    let Some(index) = indexes.get_mut(home) else {
+        return Place::NOWHERE;
+    };
+    if ways != 0 {
+        // Not written when it is set already: a line that is only read need not go back to memory.
+        *index.marks_mut() |= ways << RECENT;
+        return found(entries, home, ways);
+    }
+    match marks(index.marks(), AWAY) {
+        0 => Place::NOWHERE,
+        _ => find_away(indexes, entries, key, home),
+    }
+}
+
+fn find_away(indexes: &mut [Index], entries: &[Entry], key: &Key, home: usize) -> Place {
+    let other = other(key.tag, home, indexes.len());
+    let Some(index) = indexes.get_mut(other) else {
+        return Place::NOWHERE;
+    };
+    let equal = u64::from(Base.equal_longs(&index.line, key.tag));
+    let matching = equal & index.marks() & marks(index.marks(), GUEST);
+    if matching == 0 {
+        return Place::NOWHERE;
+    }
+    *index.marks_mut() |= matching << RECENT;
+    found(entries, other, matching)
+}
+
+#[inline(always)]
+fn found(entries: &[Entry], bucket: usize, matching: u64) -> Place {
+    let place = Place::new(bucket, matching.trailing_zeros());
+    arch::prefetch_entry(entries, place.line());
+    place
 }
 
 /// The flows of one worker.
@@ -225,62 +304,23 @@ impl FlowTable {
     }
 
     #[inline(always)]
-    fn home(&self, key: Key) -> usize {
-        ((u128::from(key.place) * self.indexes.len() as u128) >> 64) as usize
-    }
-
-    /// The second bucket of a flow that has `bucket` as one of its two: the same rule leads back, and the tag, which
-    /// the index holds, is all that it takes.
-    #[inline(always)]
     fn other(&self, tag: u64, bucket: usize) -> usize {
-        let len = self.indexes.len();
-        let sum = (((tag & 0xffff_ffff) * len as u64) >> 32) as usize + len - bucket;
-        if sum >= len { sum - len } else { sum }
+        other(tag, bucket, self.indexes.len())
     }
 
-    /// First step: asks for the index line of a flow's home.
+    /// What the first two steps over a burst work with.
     #[inline(always)]
-    pub fn prefetch(&self, key: Key) {
-        arch::prefetch_entry(&self.indexes, self.home(key));
+    pub fn lookup(&mut self) -> Option<Lookup<'_>> {
+        Some(Lookup {
+            indexes: Shares::of(&mut self.indexes)?,
+            entries: &self.entries,
+        })
     }
 
-    /// Second step: where the flow stands, if the table has it. Marks it as seen, and asks for its entry.
-    #[inline(always)]
+    /// Both steps for one flow.
     pub fn find(&mut self, key: Key) -> Place {
-        let home = self.home(key);
-        let Some(index) = self.indexes.get_mut(home) else {
-            return Place::NOWHERE;
-        };
-        let matching = index.matching(key.tag);
-        if matching == 0 {
-            return match marks(index.marks(), AWAY) {
-                0 => Place::NOWHERE,
-                _ => self.find_away(key, home),
-            };
-        }
-        index.see(matching);
-        self.found(home, matching)
-    }
-
-    #[inline(never)]
-    fn find_away(&mut self, key: Key, home: usize) -> Place {
-        let other = self.other(key.tag, home);
-        let Some(index) = self.indexes.get_mut(other) else {
-            return Place::NOWHERE;
-        };
-        let matching = index.matching(key.tag) & marks(index.marks(), GUEST);
-        if matching == 0 {
-            return Place::NOWHERE;
-        }
-        index.see(matching);
-        self.found(other, matching)
-    }
-
-    #[inline(always)]
-    fn found(&self, bucket: usize, matching: u64) -> Place {
-        let place = Place::new(bucket, matching.trailing_zeros());
-        arch::prefetch_entry(&self.entries, place.line());
-        place
+        let lookup = self.lookup();
+        lookup.map_or(Place::NOWHERE, |mut lookup| lookup.find(&key, Base))
     }
 
     /// Last step: what is kept of the flow that was found there; none nowhere.
@@ -291,11 +331,11 @@ impl FlowTable {
 
     /// True while that flow stands there.
     pub fn is_at(&self, place: Place, key: Key) -> bool {
-        let index = self.indexes.get(place.bucket());
-        index.is_some_and(|i| {
-            marks(i.marks(), USED) >> place.way() & 1 == 1
-                && i.words.get(place.way() as usize) == Some(&key.tag)
-        })
+        let Some(mut index) = self.indexes.get(place.bucket()).copied() else {
+            return false;
+        };
+        let is_used = marks(index.marks(), USED) >> place.way() & 1 == 1;
+        is_used && index.tag(place.way()).is_some_and(|tag| *tag == key.tag)
     }
 
     /// The flow that stands there has shown that somebody answers it: no flood can evict it while it is busy.
@@ -318,7 +358,7 @@ impl FlowTable {
     /// Makes a flow that the table does not have, by the flood rule. None: refused, and counted.
     #[inline(never)]
     pub fn create(&mut self, key: Key, entry: Entry) -> Option<Place> {
-        let home = self.home(key);
+        let home = Shares::of(&mut self.indexes)?.index(key.place);
         let other = self.other(key.tag, home);
         let Some((at, way)) = self.room(key, home, other) else {
             self.tallies.refused += 1;
@@ -332,7 +372,7 @@ impl FlowTable {
         let place = Place::new(at, way);
         *self.entries.get_mut(place.line())? = entry;
         let index = self.indexes.get_mut(at)?;
-        *index.words.get_mut(way as usize)? = key.tag;
+        *index.tag(way)? = key.tag;
         let marks = index.marks_mut();
         *marks &= !(EVERY_MARK << way);
         *marks |= 1 << (way + USED) | 1 << (way + RECENT) | u64::from(at != home) << (way + GUEST);
@@ -367,19 +407,20 @@ impl FlowTable {
 
     /// Moves a flow of a full bucket to the other one that it may stand in, if there is one with room.
     fn make_room(&mut self, full: usize) -> Option<u32> {
-        let index = *self.indexes.get(full)?;
-        let (way, to, to_way) = (0..WAYS as u32).zip(index.words).find_map(|(way, tag)| {
+        let mut index = *self.indexes.get(full)?;
+        let (way, to, to_way) = (0..WAYS as u32).find_map(|way| {
+            let tag = *index.tag(way)?;
             let to = self.other(tag, full);
             let free = !marks(self.indexes.get(to)?.marks(), USED) & ALL;
             (free != 0).then(|| (way, to, free.trailing_zeros()))
         })?;
         let entry = *self.entries.get(Place::new(full, way).line())?;
         *self.entries.get_mut(Place::new(to, to_way).line())? = entry;
-        let tag = *index.words.get(way as usize)?;
+        let tag = *index.tag(way)?;
         let marked = index.marks() >> way & EVERY_MARK;
         let was_guest = marked >> GUEST & 1 == 1;
         let there = self.indexes.get_mut(to)?;
-        *there.words.get_mut(to_way as usize)? = tag;
+        *there.tag(to_way)? = tag;
         *there.marks_mut() |= (marked ^ 1 << GUEST) << to_way;
         *self.indexes.get_mut(full)?.marks_mut() &= !(EVERY_MARK << way);
         // A guest has come home, or one of this home is away.
@@ -395,7 +436,7 @@ impl FlowTable {
         let Some(index) = self.indexes.get_mut(at) else {
             return;
         };
-        let tag = index.words.get(way as usize).copied().unwrap_or(0);
+        let tag = index.tag(way).map_or(0, |tag| *tag);
         let marks = index.marks_mut();
         let guest = *marks >> (way + GUEST) & 1 == 1;
         *marks &= !(EVERY_MARK << way);

@@ -65,6 +65,11 @@ pub fn sample_ring(slots: usize) -> (SampleSender, SampleReceiver) {
 }
 
 impl SampleSender {
+    /// How many samples went so far, wrapping.
+    pub fn sent(&self) -> u64 {
+        self.0.written() as u64
+    }
+
     /// Sends a sample; false when the ring is full. Never waits.
     #[inline]
     pub fn send(&mut self, sample: LatencySample) -> bool {
@@ -94,6 +99,7 @@ mod tests {
         };
         assert!((0..4).all(|n| sender.send(sample(n))));
         assert!(!sender.send(sample(4)));
+        assert_eq!(sender.sent(), 4);
         assert_eq!(receiver.receive(), Some(sample(0)));
         assert!(sender.send(sample(5)));
         let rest: Vec<u32> = std::iter::from_fn(|| receiver.receive())

@@ -105,6 +105,11 @@ impl<T> Producer<T> {
         Some(result)
     }
 
+    /// How many slots were written so far, wrapping.
+    pub fn written(&self) -> usize {
+        self.tail
+    }
+
     /// How many slots there are.
     pub fn capacity(&self) -> usize {
         self.ring.slots.len()

@@ -173,9 +173,9 @@ impl Traffic {
         }
     }
 
-    /// Packets until every flow was created and is in the middle of its pattern.
+    /// Packets until every flow was created and has told of two responses.
     fn warm(&self) -> usize {
-        HOT * self.phases().len()
+        3 * HOT * self.phases().len()
     }
 
     /// What a packet adds to the sequence and to the acknowledgment number, and its payload.
@@ -188,7 +188,8 @@ impl Traffic {
 
     fn frame(&mut self) -> Vec<u8> {
         let phases = self.phases();
-        let (sequence, acknowledgment, payload) = phases[self.phase];
+        // Neighbours are in different phases, as users are.
+        let (sequence, acknowledgment, payload) = phases[(self.phase + self.next) % phases.len()];
         let state = &mut self.flows[self.next];
         let before = state.0;
         state.0 = state.0.wrapping_add(sequence);
@@ -421,7 +422,7 @@ fn dns_beside(table: &mut Rows, pairs: usize) -> Result<()> {
     let mut busy = Beside::new(Some(limits()), Some(Traffic::new(MIXED)))?;
     let all = [&mut off, &mut on, &mut busy];
     for beside in all {
-        beside.turns(&queries, 4 * HOT.div_ceil(TURN));
+        beside.turns(&queries, 12 * HOT.div_ceil(TURN));
         let counters = beside.ready.worker.counters();
         let packets = counters.get(Counter::FlowPackets);
         if counters.get(Counter::Replied) != beside.answered

@@ -142,45 +142,199 @@ const AGAIN: Sample = Sample {
     doubts: Doubts::NONE,
 };
 
-/// What one segment of the unusual ones told, at most.
-type Told = [Option<Sample>; 2];
+/// What is to be done about a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing more.
+    Quiet,
+    /// It is new data, in order, and acknowledges an answer: [`Tcp::answered`].
+    Answered,
+    /// Every test: [`Tcp::any`].
+    Any,
+}
 
-impl Tcp {
-    /// True when the next segment, with those flags, may go the short way: [`Tcp::usual`].
+/// What the first segment of a burst tells. Plain words, which stay in registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answered {
+    /// Time since the first segment of the burst before: a response, unless it is as long as a pause.
+    pub span: Span,
+    /// What speaks against it.
+    pub doubts: Doubts,
+    /// The second figure, of [`Kind::Answer`].
+    pub answer: Option<Span>,
+}
+
+impl Answered {
+    /// The response.
     #[inline(always)]
-    pub const fn is_usual(&self, flags: u8) -> bool {
-        flags & UNUSUAL == 0 && self.flags & DATA != 0
+    pub const fn response(self) -> Sample {
+        Sample {
+            kind: Kind::Response,
+            value: self.span,
+            doubts: self.doubts,
+        }
     }
 
+    /// The second figure, of which think time is no part.
+    #[inline(always)]
+    pub fn answer(self) -> Option<Sample> {
+        self.answer.map(|value| Sample {
+            kind: Kind::Answer,
+            value,
+            doubts: self.doubts.without(Doubts::THINK),
+        })
+    }
+}
+
+impl Tcp {
     /// Takes the next segment of the flow, at `now`; what it tells goes to `give`. Returns true when it told of an answer.
+    #[inline]
     pub fn segment(
+        &mut self,
+        now: Moment,
+        segment: Segment,
+        rules: &Rules,
+        give: impl FnMut(Sample),
+    ) -> bool {
+        self.quiet(now, segment) != Step::Quiet && self.any(now, segment, rules, give)
+    }
+
+    /// Takes what most segments are and what tells nothing: acknowledgments without data, and data of the same burst, in order.
+    /// Of all others it says what is to be done, and does nothing.
+    #[inline(always)]
+    pub fn quiet(&mut self, now: Moment, segment: Segment) -> Step {
+        if segment.flags & UNUSUAL != 0 || self.flags & DATA == 0 {
+            return Step::Any;
+        }
+        if segment.payload == 0 {
+            self.acknowledges(now, segment.acknowledgment);
+            return Step::Quiet;
+        }
+        let end = segment.sequence.wrapping_add(u32::from(segment.payload));
+        if !ahead(end, self.front) || ahead(segment.sequence, self.front) {
+            return Step::Any;
+        }
+        if ahead(segment.acknowledgment, self.base) {
+            return Step::Answered;
+        }
+        self.front = end;
+        let gap = self.gap(now);
+        self.inside(gap);
+        if segment.payload >= FULL_PAYLOAD || self.flags & FULL != 0 {
+            std::hint::cold_path();
+            if self.goes_on(segment) {
+                return Step::Quiet;
+            }
+        }
+        self.another_message();
+        Step::Quiet
+    }
+
+    /// Takes a segment of which [`Tcp::quiet`] said [`Step::Answered`]: the first of a burst. None: it came too early for that,
+    /// nothing was done, and it is for [`Tcp::any`].
+    #[inline(always)]
+    pub fn answered(&mut self, now: Moment, segment: Segment, rules: &Rules) -> Option<Answered> {
+        let gap = now.since_or_zero(Moment(self.last)).0;
+        if gap <= self.inside >> 1 {
+            return None;
+        }
+        self.front = segment.sequence.wrapping_add(u32::from(segment.payload));
+        self.last = now.0;
+        self.goes_on(segment);
+        Some(self.burst(now, segment, rules))
+    }
+
+    /// As [`Tcp::segment`], for what is not quiet.
+    pub fn any(
         &mut self,
         now: Moment,
         segment: Segment,
         rules: &Rules,
         mut give: impl FnMut(Sample),
     ) -> bool {
-        if self.is_usual(segment.flags) {
-            return self.usual(now, segment, rules, give);
+        if segment.flags & UNUSUAL != 0 || self.flags & DATA == 0 {
+            let (told, goes_on) = self.unusual(now, segment, rules);
+            told.into_iter().flatten().for_each(&mut give);
+            if !goes_on {
+                return false;
+            }
         }
-        let (first, goes_on) = self.unusual(now, segment, rules);
-        first.into_iter().flatten().for_each(&mut give);
-        goes_on && self.data(now, segment, rules, give)
-    }
-
-    /// The same for segments of which [`Tcp::is_usual`] is true: nearly all.
-    #[inline(always)]
-    pub fn usual(&mut self, now: Moment, segment: Segment, rules: &Rules, give: impl FnMut(Sample)) -> bool {
-        if segment.payload == 0 {
-            self.acknowledges(now, segment.acknowledgment);
+        let end = segment.sequence.wrapping_add(u32::from(segment.payload));
+        if !ahead(end, self.front) {
+            if let Some(sample) = self.repeated(now, segment, end) {
+                give(sample);
+            }
             return false;
         }
-        self.data(now, segment, rules, give)
+        if ahead(segment.sequence, self.front) {
+            self.hole = self.front;
+            self.flags |= HOLE;
+        }
+        self.front = end;
+        let gap = self.gap(now);
+        let goes_on = self.goes_on(segment);
+        if !ahead(segment.acknowledgment, self.base) {
+            self.inside(gap);
+            if !goes_on {
+                self.another_message();
+            }
+            return false;
+        }
+        if gap <= self.inside >> 1 {
+            self.held_back();
+            return false;
+        }
+        let answered = self.burst(now, segment, rules);
+        let told = answered.span < rules.cutoff;
+        if told {
+            give(answered.response());
+        }
+        answered.answer().into_iter().for_each(give);
+        told
+    }
+
+    /// Time since the last segment with new data, whose place this one takes.
+    #[inline(always)]
+    fn gap(&mut self, now: Moment) -> u32 {
+        let last = std::mem::replace(&mut self.last, now.0);
+        now.since_or_zero(Moment(last)).0
+    }
+
+    /// Whether the segment goes on with the message of the last one, whose place it takes.
+    #[inline(always)]
+    fn goes_on(&mut self, segment: Segment) -> bool {
+        let goes_on = self.flags & FULL != 0;
+        if segment.payload >= FULL_PAYLOAD {
+            self.flags |= FULL;
+        } else if goes_on {
+            self.flags &= !FULL;
+        }
+        goes_on
+    }
+
+    /// A segment of the same burst.
+    #[inline(always)]
+    fn inside(&mut self, gap: u32) {
+        // Eightfold, so an eighth of the way is the difference to the mean.
+        let gap = gap.min((self.inside >> 2) + INSIDE_STEP);
+        self.inside = if self.inside == 0 {
+            gap << 3
+        } else {
+            self.inside + gap - (self.inside >> 3)
+        };
+    }
+
+    #[inline(always)]
+    fn another_message(&mut self) {
+        if self.messages < u8::MAX {
+            self.messages += 1;
+        }
     }
 
     /// A segment that opens or ends a connection, or comes before any data. Returns what it told, and whether it
     /// is data behind data as well.
-    fn unusual(&mut self, now: Moment, segment: Segment, rules: &Rules) -> (Told, bool) {
+    #[inline(never)]
+    fn unusual(&mut self, now: Moment, segment: Segment, rules: &Rules) -> ([Option<Sample>; 2], bool) {
         if segment.flags & (tcp::FLAG_SYN | tcp::FLAG_RST) != 0 {
             return ([self.opens_or_breaks(now, segment), None], false);
         }
@@ -203,89 +357,31 @@ impl Tcp {
         ([handshake, None], true)
     }
 
-    /// A segment with data behind other data.
-    #[inline(always)]
-    fn data(&mut self, now: Moment, segment: Segment, rules: &Rules, mut give: impl FnMut(Sample)) -> bool {
-        let end = segment.sequence.wrapping_add(u32::from(segment.payload));
-        if !ahead(end, self.front) {
-            if let Some(sample) = self.repeated(now, segment, end) {
-                give(sample);
-            }
-            return false;
-        }
-        if ahead(segment.sequence, self.front) {
-            self.hole = self.front;
-            self.flags |= HOLE;
-        }
-        self.front = end;
-        let gap = now.since_or_zero(Moment(self.last)).0;
-        self.last = now.0;
-        let goes_on = self.flags & FULL != 0;
-        if segment.payload >= FULL_PAYLOAD {
-            self.flags |= FULL;
-        } else if goes_on {
-            self.flags &= !FULL;
-        }
-        if !ahead(segment.acknowledgment, self.base) {
-            // Eightfold, so an eighth of the way is the difference to the mean.
-            let gap = gap.min((self.inside >> 2) + INSIDE_STEP);
-            self.inside = if self.inside == 0 {
-                gap << 3
-            } else {
-                self.inside + gap - (self.inside >> 3)
-            };
-            self.messages = self.messages.saturating_add(u8::from(!goes_on));
-            return false;
-        }
-        if gap <= self.inside >> 1 {
-            self.held_back();
-            return false;
-        }
-        self.burst(now, segment, rules, give)
-    }
-
     /// A burst starts, and the last one is answered.
     #[inline(always)]
-    fn burst(&mut self, now: Moment, segment: Segment, rules: &Rules, mut give: impl FnMut(Sample)) -> bool {
+    fn burst(&mut self, now: Moment, segment: Segment, rules: &Rules) -> Answered {
         let span = now.since_or_zero(Moment(self.start));
-        self.pattern(segment);
-        let mut doubts = Doubts(self.doubts);
+        let mut doubts = Doubts(self.doubts).and(self.pattern(segment));
         // Nothing is answered in three quarters of the time of a handshake, in units of 64 us.
-        let too_fast = span.0 < u32::from(self.handshake) * (256 / 4 * 3);
-        let pipelined = self.first >= WINDOW_MIN && self.ones >= PATTERN;
-        if too_fast | pipelined {
+        if span.0 < u32::from(self.handshake) * (256 / 4 * 3) {
+            std::hint::cold_path();
             doubts = doubts.and(Doubts::PIPELINED);
         }
-        if self.updates >= PATTERN {
-            doubts = doubts.and(Doubts::FLOW_CONTROL);
-        }
-        let is_answered_whole = self.acked == segment.acknowledgment;
-        let told = span < rules.cutoff;
-        if told {
+        let mut answer = None;
+        if self.acked == segment.acknowledgment {
             // All was acknowledged, and the client went on after more than a quarter of the time.
-            let think = is_answered_whole && now.since_or_zero(Moment(self.acked_at)).0 > span.0 / 4;
-            give(Sample {
-                kind: Kind::Response,
-                value: span,
-                doubts: doubts.and(Doubts::THINK.when(think)),
-            });
-        }
-        // Also when the client then paused for longer than any answer takes.
-        if is_answered_whole
-            && let Some(value) = self.answer(segment.acknowledgment)
-            && value < rules.cutoff
-        {
-            give(Sample {
-                kind: Kind::Answer,
-                value,
-                doubts,
-            });
+            let think = now.since_or_zero(Moment(self.acked_at)).0 > span.0 / 4;
+            doubts = doubts.and(Doubts::THINK.when(think));
+            // Also when the client then paused for longer than any answer takes.
+            answer = self
+                .answer(segment.acknowledgment)
+                .filter(|&value| value < rules.cutoff);
         }
         self.start = now.0;
         self.base = segment.acknowledgment;
         self.opener = segment.payload;
         (self.doubts, self.messages, self.held) = (0, 1, 0);
-        told
+        Answered { span, doubts, answer }
     }
 
     /// From the start of this burst to the last acknowledgment of its answer, when the next burst, which acknowledges
@@ -318,21 +414,37 @@ impl Tcp {
         })
     }
 
-    /// Notes what the burst that ends was like.
+    /// Notes what the burst that ends was like, and says what the bursts so far speak for.
     #[inline(always)]
-    fn pattern(&mut self, next: Segment) {
+    fn pattern(&mut self, next: Segment) -> Doubts {
         if self.first == 0 {
+            std::hint::cold_path();
             self.first = self.messages;
         }
-        self.ones = if self.messages == 1 {
-            self.ones.saturating_add(1)
-        } else {
-            0
-        };
-        let update = next.payload <= UPDATE_MAX
-            && next.payload == self.opener
-            && next.acknowledgment.wrapping_sub(self.base) >= UPDATE_ACKS;
+        let mut doubts = Doubts::NONE;
+        if self.messages != 1 {
+            self.ones = 0;
+        } else if self.ones < u8::MAX {
+            self.ones += 1;
+        }
+        if self.first >= WINDOW_MIN && self.ones >= PATTERN {
+            std::hint::cold_path();
+            doubts = Doubts::PIPELINED;
+        }
+        if next.payload > UPDATE_MAX {
+            self.updates = 0;
+            return doubts;
+        }
+        doubts.and(self.small(next))
+    }
+
+    /// The same for a burst that starts with so little that it may be a window update.
+    #[inline(never)]
+    fn small(&mut self, next: Segment) -> Doubts {
+        let update =
+            next.payload == self.opener && next.acknowledgment.wrapping_sub(self.base) >= UPDATE_ACKS;
         self.updates = if update { self.updates.saturating_add(1) } else { 0 };
+        Doubts::FLOW_CONTROL.when(self.updates >= PATTERN)
     }
 
     fn held_back(&mut self) {
@@ -350,10 +462,10 @@ impl Tcp {
             return;
         }
         let waited = now.since_or_zero(Moment(self.acked_at));
-        if news < TWO_SEGMENTS && waited >= ACK_DELAY {
+        self.flags &= !DELAYED;
+        if waited >= ACK_DELAY && news < TWO_SEGMENTS {
+            std::hint::cold_path();
             self.flags |= DELAYED;
-        } else {
-            self.flags &= !DELAYED;
         }
         (self.acked, self.acked_at) = (number, now.0);
     }

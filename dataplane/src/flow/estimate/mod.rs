@@ -18,7 +18,7 @@ mod hidden_tests;
 pub mod reference;
 mod trust;
 
-pub use ack_rule::{Segment, Tcp};
+pub use ack_rule::{Answered, Segment, Step, Tcp};
 pub use hidden::{Datagram, Hidden};
 pub use trust::{Confidence, Doubts};
 
@@ -72,6 +72,18 @@ pub struct Sample {
     pub value: Span,
     /// What speaks against it.
     pub doubts: Doubts,
+}
+
+impl Sample {
+    /// The mean of an epoch that ends with this response.
+    #[inline(always)]
+    pub const fn mean(self, value: Span) -> Self {
+        Self {
+            kind: Kind::Epoch,
+            value,
+            doubts: self.doubts,
+        }
+    }
 }
 
 /// What holds for all flows.

@@ -38,6 +38,12 @@ impl Doubts {
         Self(self.0 | other.0)
     }
 
+    /// These but for `other`.
+    #[inline(always)]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
     /// These if `yes`, else none.
     #[inline(always)]
     pub const fn when(self, yes: bool) -> Self {
@@ -117,5 +123,6 @@ mod tests {
             .and(Doubts::SHARED.when(true))
             .and(Doubts::THINK.when(false));
         assert_eq!(doubts.names().collect::<Vec<_>>(), ["timing", "shared"]);
+        assert_eq!(doubts.without(Doubts::SHARED.and(Doubts::THINK)), Doubts::TIMING);
     }
 }

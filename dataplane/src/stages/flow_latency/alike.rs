@@ -45,7 +45,7 @@ fn seen(frame: &[u8], short: bool) -> Sight {
     // What is left of the packet before must not show.
     let mut sight = dirty();
     match short {
-        true => sight::read(&mut sight, &window, len, &by),
+        true => sight::read(&mut sight, &window, len, by.hasher, &by),
         false => sight = sight::read_step_by_step(&window, len, &by),
     }
     sight

@@ -21,9 +21,9 @@ pub mod sight;
 #[cfg(test)]
 mod tests;
 
-use crate::arch::{Isa, Kernel, TickRate, Ticks};
+use crate::arch::{Isa, TickRate, Ticks, VectorKernel, Vectors};
 use crate::counters::{Counter, Counters};
-use crate::flow::estimate::{Hidden, Kind, Rules, Sample, Tcp};
+use crate::flow::estimate::{Hidden, Kind, Rules, Sample, Step, Tcp};
 use crate::flow::{Entry, FlowTable, Hasher, Moment, MomentClock, Parties, Place, Span, Watch};
 use crate::io::{BURST_MAX, Buffer, Shape, Window};
 use crate::link::{Cell, LatencySample, SampleSender};
@@ -115,7 +115,7 @@ impl FlowLatency {
         counters: &mut Counters,
     ) {
         let isa = self.isa;
-        isa.run(Burst {
+        isa.run_vectors(Burst {
             stage: self,
             buffers,
             now,
@@ -142,7 +142,7 @@ impl FlowLatency {
             hasher: &self.hasher,
         };
         let mut sight = Sight::default();
-        sight::read(&mut sight, window, len, &by);
+        sight::read(&mut sight, window, len, &self.hasher, &by);
         let place = self.table.find(sight.key);
         let taken = match place.is_found() {
             true => Taken::Known,
@@ -155,8 +155,8 @@ impl FlowLatency {
         let Some(place) = place else {
             return (sight, Taken::Not);
         };
-        let turn = Turn { now, tables };
-        work(&mut self.table, &sight, place, &turn, window, &mut give);
+        let turn = Turn::new(now, tables);
+        step(&mut self.table, &sight, place, &turn, window, &mut give);
         (sight, taken)
     }
 
@@ -183,27 +183,24 @@ impl FlowLatency {
 /// What holds for all packets of a burst.
 struct Turn<'a> {
     now: Moment,
+    rules: Rules,
+    numbering: u16,
     tables: Tables<'a>,
 }
 
-impl Turn<'_> {
-    #[inline(always)]
-    fn rules(&self) -> &Rules {
-        &self.tables.servers.watching.rules
+impl<'a> Turn<'a> {
+    fn new(now: Moment, tables: Tables<'a>) -> Self {
+        Self {
+            now,
+            rules: tables.servers.watching.rules,
+            numbering: tables.servers.numbering(),
+            tables,
+        }
     }
 
-    /// A sample of a flow, as it leaves. Flows learn here that tables were numbered anew: only who tells something has to know.
+    /// A sample of a flow, as it leaves.
     #[inline(always)]
-    fn stamp(
-        &self,
-        parties: &mut Parties,
-        sight: &Sight,
-        sample: Sample,
-        look_up: impl FnOnce() -> Parties,
-    ) -> LatencySample {
-        if parties.numbering != self.tables.servers.numbering() {
-            *parties = look_up();
-        }
+    fn stamp(&self, parties: Parties, sight: &Sight, sample: Sample) -> LatencySample {
         LatencySample {
             cell: Cell {
                 class: parties.class,
@@ -216,6 +213,7 @@ impl Turn<'_> {
         }
     }
 
+    /// Looked up anew: only who tells something has to know that tables were numbered anew.
     #[cold]
     #[inline(never)]
     fn parties(&self, sight: &Sight, window: &Window) -> Parties {
@@ -228,33 +226,46 @@ impl Turn<'_> {
     }
 }
 
-/// Counts a response in the flow's epoch, whose mean is told at its end. An epoch's first one proves the flow.
+/// Takes the first segment of a burst, in order: tells the response, and counts it in the flow's epoch, whose mean is told at
+/// its end. False: nothing was done, and it is for [`work`].
 #[inline(always)]
-fn respond(
-    table: &mut FlowTable,
-    place: Place,
-    sight: &Sight,
-    response: Sample,
-    turn: &Turn<'_>,
-    look_up: impl FnOnce() -> Parties,
-    give: &mut impl FnMut(LatencySample),
-) {
-    let Some(entry) = table.entry(place) else { return };
-    let is_first = entry.is_new_epoch();
-    if let Some(value) = entry.mean(turn.now, response.value, turn.rules().epoch) {
-        let mean = Sample {
-            kind: Kind::Epoch,
-            value,
-            ..response
-        };
-        give(turn.stamp(&mut entry.parties, sight, mean, look_up));
+fn answer(entry: &mut Entry, sight: &Sight, turn: &Turn<'_>, outlet: &mut Outlet<'_>) -> bool {
+    let parties = entry.parties;
+    // A first response proves the flow, which takes the table; tables of another numbering are to be looked up.
+    if parties.numbering != turn.numbering || entry.is_new_epoch() {
+        return false;
     }
-    if is_first {
-        table.prove(place);
+    let Some(tcp) = entry.tcp() else { return false };
+    let Some(answered) = tcp.answered(turn.now, sight.segment(), &turn.rules) else {
+        return false;
+    };
+    let mut mean = None;
+    if answered.span < turn.rules.cutoff {
+        outlet.give(turn.stamp(parties, sight, answered.response()));
+        mean = entry.mean_of_more(turn.now, answered.span, turn.rules.epoch);
+    }
+    if answered.answer.is_some() || mean.is_some() {
+        let mean = mean.map(|value| answered.response().mean(value));
+        more(turn, parties, sight, [answered.answer(), mean], outlet);
+    }
+    true
+}
+
+/// Not in line, since it is not usual to tell more than one figure.
+#[inline(never)]
+fn more(
+    turn: &Turn<'_>,
+    parties: Parties,
+    sight: &Sight,
+    samples: [Option<Sample>; 2],
+    outlet: &mut Outlet<'_>,
+) {
+    for sample in samples.into_iter().flatten() {
+        outlet.give(turn.stamp(parties, sight, sample));
     }
 }
 
-/// The estimator's work on any packet of a flow that stands there.
+/// The estimator's work on a packet of a flow that stands there, when it is none of the quiet ones, and what it tells.
 #[inline(never)]
 fn work(
     table: &mut FlowTable,
@@ -265,30 +276,53 @@ fn work(
     give: &mut impl FnMut(LatencySample),
 ) {
     let Some(entry) = table.entry(place) else { return };
-    let Entry { parties, watch, .. } = entry;
+    if entry.parties.numbering != turn.numbering {
+        entry.parties = turn.parties(sight, window);
+    }
+    let parties = entry.parties;
     let mut response = None;
     let tell = |sample: Sample| {
         if sample.kind == Kind::Response {
             response = Some(sample);
         }
-        give(turn.stamp(parties, sight, sample, || turn.parties(sight, window)));
+        give(turn.stamp(parties, sight, sample));
     };
-    match (watch, sight.seen()) {
-        (Watch::Tcp(tcp), Seen::Tcp(segment)) => _ = tcp.segment(turn.now, segment, turn.rules(), tell),
+    match (&mut entry.watch, sight.seen()) {
+        (Watch::Tcp(tcp), Seen::Tcp(segment)) => _ = tcp.any(turn.now, segment, &turn.rules, tell),
         (Watch::Hidden(hidden), Seen::Hidden(datagram)) => {
-            hidden.packet(turn.now, datagram, turn.rules(), tell);
+            hidden.packet(turn.now, datagram, &turn.rules, tell);
         }
         _ => {}
     }
     if let Some(response) = response {
-        let look_up = || turn.parties(sight, window);
-        respond(table, place, sight, response, turn, look_up, give);
+        let proves = entry.is_new_epoch();
+        if let Some(value) = entry.mean(turn.now, response.value, turn.rules.epoch) {
+            give(turn.stamp(parties, sight, response.mean(value)));
+        }
+        if proves {
+            table.prove(place);
+        }
     }
     if sight.ends() {
         if let Some(entry) = table.entry(place) {
             entry.end_epoch();
         }
         table.close(place);
+    }
+}
+
+/// The estimator's work on any packet of a flow that stands there.
+fn step(
+    table: &mut FlowTable,
+    sight: &Sight,
+    place: Place,
+    turn: &Turn<'_>,
+    window: &Window,
+    give: &mut impl FnMut(LatencySample),
+) {
+    let tcp = table.entry(place).and_then(Entry::tcp);
+    if tcp.is_none_or(|tcp| tcp.quiet(turn.now, sight.segment()) != Step::Quiet) {
+        work(table, sight, place, turn, window, give);
     }
 }
 
@@ -325,16 +359,14 @@ fn enter(table: &mut FlowTable, sight: &Sight, window: &Window, tables: Tables<'
 /// Where samples of a burst go.
 struct Outlet<'a> {
     samples: &'a mut SampleSender,
-    sent: u64,
     dropped: u64,
 }
 
 impl Outlet<'_> {
     #[inline(always)]
     fn give(&mut self, sample: LatencySample) {
-        if self.samples.send(sample) {
-            self.sent += 1;
-        } else {
+        if !self.samples.send(sample) {
+            std::hint::cold_path();
             self.dropped += 1;
         }
     }
@@ -351,11 +383,11 @@ struct Burst<'a, B> {
     counters: &'a mut Counters,
 }
 
-impl<B: Buffer> Kernel for Burst<'_, B> {
+impl<B: Buffer> VectorKernel for Burst<'_, B> {
     type Output = ();
 
     #[inline(always)]
-    fn run(self) {
+    fn run(self, vectors: impl Vectors) {
         let Self {
             stage,
             buffers,
@@ -365,10 +397,7 @@ impl<B: Buffer> Kernel for Burst<'_, B> {
             samples,
             counters,
         } = self;
-        let turn = Turn {
-            now: stage.clock.at(now),
-            tables,
-        };
+        let turn = Turn::new(stage.clock.at(now), tables);
         let FlowLatency {
             table,
             hasher,
@@ -381,62 +410,72 @@ impl<B: Buffer> Kernel for Burst<'_, B> {
             watching: &tables.servers.watching,
             hasher,
         };
+        let copy = *hasher;
         let count = buffers.len().min(BURST_MAX);
+        let buffers = buffers.get_mut(..count).unwrap_or_default();
         let sights = sights.get_mut(..count).unwrap_or_default();
-        for (buffer, sight) in buffers.iter_mut().zip(sights.iter_mut()) {
+        let mut places = [Place::FIRST; BURST_MAX];
+        let Some(mut lookup) = table.lookup() else { return };
+        let look = |buffer: &mut B, sight: &mut Sight| {
             let (len, shape) = (buffer.len(), buffer.shape());
             match shape {
-                Shape::Whole => sight::read(sight, buffer.window(), len, &by),
+                Shape::Whole => sight::read(sight, buffer.window(), len, &copy, &by),
                 _ => *sight = Sight::default(),
             }
-            table.prefetch(sight.key);
-        }
-        let mut places = [Place::NOWHERE; BURST_MAX];
-        for (sight, place) in sights.iter().zip(places.iter_mut()) {
-            *place = table.find(sight.key);
-        }
-        let mut outlet = Outlet {
-            samples,
-            sent: 0,
-            dropped: 0,
+            lookup.prefetch(&sight.key);
         };
+        // By two and by four, so that a step costs a part of the loop.
+        let (pairs, rest) = buffers.as_chunks_mut::<2>();
+        let (sight_pairs, _) = sights.as_chunks_mut::<2>();
+        for ([a, b], [s, t]) in pairs.iter_mut().zip(sight_pairs) {
+            look(a, s);
+            look(b, t);
+        }
+        if let ([buffer], Some(sight)) = (rest, sights.last_mut()) {
+            look(buffer, sight);
+        }
+        let (fours, rest) = sights.as_chunks::<4>();
+        let (place_fours, _) = places.as_chunks_mut::<4>();
+        for (sights, places) in fours.iter().zip(place_fours) {
+            for (sight, place) in sights.iter().zip(places) {
+                *place = lookup.find(&sight.key, vectors);
+            }
+        }
+        for (sight, place) in rest.iter().zip(places.iter_mut().skip(count - rest.len())) {
+            *place = lookup.find(&sight.key, vectors);
+        }
+        let before = samples.sent();
+        let mut outlet = Outlet { samples, dropped: 0 };
         // Those of flows that were there: nothing is created meanwhile, so places stay good.
-        let mut strangers = 0;
-        for (at, (sight, &place)) in sights.iter().zip(places.iter()).enumerate() {
+        for at in 0..count {
+            let (Some(sight), Some(&place)) = (sights.get(at), places.get(at)) else {
+                break;
+            };
             let Some(entry) = table.entry(place) else {
-                strangers += 1;
                 continue;
             };
-            let Some((parties, tcp)) = entry.usual(sight.flags()) else {
-                if let Some(buffer) = buffers.get_mut(at) {
-                    let mut give = |sample| outlet.give(sample);
-                    work(table, sight, place, &turn, buffer.window(), &mut give);
+            if let Some(tcp) = entry.tcp() {
+                match tcp.quiet(turn.now, sight.segment()) {
+                    Step::Quiet => continue,
+                    Step::Answered if answer(entry, sight, &turn, &mut outlet) => continue,
+                    _ => {}
                 }
-                continue;
-            };
-            let mut look_up = || match buffers.get_mut(at) {
-                Some(buffer) => turn.parties(sight, buffer.window()),
-                None => Parties::default(),
-            };
-            let mut response = None;
-            tcp.usual(turn.now, sight.segment(), turn.rules(), |sample| {
-                if sample.kind == Kind::Response {
-                    response = Some(sample);
-                }
-                outlet.give(turn.stamp(parties, sight, sample, &mut look_up));
-            });
-            if let Some(response) = response {
+            }
+            if let Some(buffer) = buffers.get_mut(at) {
                 let mut give = |sample| outlet.give(sample);
-                respond(table, place, sight, response, &turn, look_up, &mut give);
+                work(table, sight, place, &turn, buffer.window(), &mut give);
             }
         }
         let mut unmeasured = 0;
-        if strangers > 0 {
+        if !Place::are_found(&places) {
             unmeasured = receive(table, buffers, sights, &places, &turn, &mut outlet);
         }
         counters.add(Counter::FlowPackets, count as u64 - unmeasured);
         counters.add(Counter::FlowUnmeasured, unmeasured);
-        counters.add(Counter::LatencySamples, outlet.sent);
+        counters.add(
+            Counter::LatencySamples,
+            outlet.samples.sent().wrapping_sub(before),
+        );
         counters.add(Counter::LatencySamplesDropped, outlet.dropped);
     }
 }
@@ -456,7 +495,7 @@ fn receive<B: Buffer>(
     for ((buffer, sight), _) in all.filter(|(_, place)| !place.is_found()) {
         let window = &*buffer.window();
         match enter(table, sight, window, turn.tables) {
-            Some(place) => work(table, sight, place, turn, window, &mut |sample| {
+            Some(place) => step(table, sight, place, turn, window, &mut |sample| {
                 outlet.give(sample)
             }),
             None => unmeasured += 1,

@@ -35,54 +35,94 @@ pub enum Seen {
     Hidden(Datagram),
 }
 
-/// Which of [`Seen`].
+/// A packet as the stage sees it, in an order in which the usual packet is written by three stores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-enum What {
-    #[default]
-    Nothing,
-    Tcp,
-    Hidden,
-}
-
-/// A packet as the stage sees it: plain fields, so that the usual packet is written in a few stores.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(8))]
 pub struct Sight {
     /// Its flow.
     pub key: Key,
-    /// Sequence number; of hidden transports the number in clear.
-    number: u32,
-    /// Acknowledgment number.
-    acknowledgment: u32,
-    /// Bytes of payload; of hidden transports as [`Datagram::len`].
-    len: u16,
-    /// As [`Datagram::ack_max`].
-    ack_max: u16,
-    /// TCP flags; of hidden transports 1 when there is a number.
-    flags: u8,
-    what: What,
-    /// IPv6; else IPv4.
-    pub v6: bool,
-    /// IP protocol.
-    pub protocol: u8,
-    /// Start of the IP header that counts, behind tags and wrappings.
-    pub l3: u16,
-    /// Start of what follows it.
-    pub l4: u16,
+    head: Head,
+    size: Size,
+}
+
+/// Bytes of payload, of hidden transports as [`Datagram::len`], and above them [`Datagram::ack_max`]. One word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Size(u32);
+
+impl Size {
+    #[inline(always)]
+    const fn new(len: u16, ack_max: u16) -> Self {
+        Self(len as u32 | (ack_max as u32) << 16)
+    }
+
+    #[inline(always)]
+    const fn len(self) -> u16 {
+        self.0 as u16
+    }
+
+    const fn ack_max(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+}
+
+/// What is written at once, by [`Sight::write_segment`]; bytes, and words in the machine's order:
+///
+/// ```text
+///  0  sequence number; of hidden transports the number in clear     10  IP protocol
+///  4  acknowledgment number                                         11  1 for IPv6
+///  8  TCP flags; of hidden transports 1 if there is a number        12  start of the IP header
+///  9  which of `Seen`: TCP_SEEN, HIDDEN_SEEN, or 0 for nothing      14  start of what follows it
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Head([u8; 16]);
+
+const TCP_SEEN: u8 = 1;
+const HIDDEN_SEEN: u8 = 2;
+
+impl Head {
+    #[inline(always)]
+    const fn new(number: u32, acknowledgment: u32, flags: u8, what: u8, upper: &Upper) -> Self {
+        let ([a, b, c, d], [e, f, g, h]) = (number.to_ne_bytes(), acknowledgment.to_ne_bytes());
+        let ([i, j], [k, l]) = ((upper.l3 as u16).to_ne_bytes(), (upper.l4 as u16).to_ne_bytes());
+        let (protocol, v6) = (upper.protocol, upper.v6 as u8);
+        Self([a, b, c, d, e, f, g, h, flags, what, protocol, v6, i, j, k, l])
+    }
+
+    #[inline(always)]
+    const fn number(self) -> u32 {
+        let [a, b, c, d, ..] = self.0;
+        u32::from_ne_bytes([a, b, c, d])
+    }
+
+    #[inline(always)]
+    const fn acknowledgment(self) -> u32 {
+        let [_, _, _, _, a, b, c, d, ..] = self.0;
+        u32::from_ne_bytes([a, b, c, d])
+    }
+
+    #[inline(always)]
+    const fn flags(self) -> u8 {
+        self.0[8]
+    }
+
+    #[inline(always)]
+    const fn what(self) -> u8 {
+        self.0[9]
+    }
 }
 
 impl Sight {
     /// What its estimator is to know.
     #[inline(always)]
     pub fn seen(&self) -> Seen {
-        match self.what {
-            What::Nothing => Seen::Nothing,
-            What::Tcp => Seen::Tcp(self.segment()),
-            What::Hidden => Seen::Hidden(Datagram {
-                len: self.len,
-                ack_max: self.ack_max,
-                sequence: (self.flags != 0).then_some(self.number),
+        match self.head.what() {
+            TCP_SEEN => Seen::Tcp(self.segment()),
+            HIDDEN_SEEN => Seen::Hidden(Datagram {
+                len: self.size.len(),
+                ack_max: self.size.ack_max(),
+                sequence: (self.head.flags() != 0).then_some(self.head.number()),
             }),
+            _ => Seen::Nothing,
         }
     }
 
@@ -90,54 +130,69 @@ impl Sight {
     #[inline(always)]
     pub(super) fn segment(&self) -> Segment {
         Segment {
-            sequence: self.number,
-            acknowledgment: self.acknowledgment,
-            payload: self.len,
-            flags: self.flags,
+            sequence: self.head.number(),
+            acknowledgment: self.head.acknowledgment(),
+            payload: self.size.len(),
+            flags: self.head.flags(),
         }
     }
 
-    /// TCP flags, where the flow's TCP is readable.
-    #[inline(always)]
-    pub(super) fn flags(&self) -> u8 {
-        self.flags
+    /// IPv6; else IPv4.
+    pub fn v6(&self) -> bool {
+        self.head.0[11] != 0
+    }
+
+    /// IP protocol.
+    pub fn protocol(&self) -> u8 {
+        self.head.0[10]
+    }
+
+    /// Start of the IP header that counts, behind tags and wrappings.
+    pub fn l3(&self) -> usize {
+        let [.., a, b, _, _] = self.head.0;
+        usize::from(u16::from_ne_bytes([a, b]))
+    }
+
+    /// Start of what follows it.
+    pub fn l4(&self) -> usize {
+        let [.., a, b] = self.head.0;
+        usize::from(u16::from_ne_bytes([a, b]))
     }
 
     /// True when the packet belongs to a flow.
     #[inline(always)]
     pub fn is_of_flow(&self) -> bool {
-        self.what != What::Nothing
+        self.head.what() != 0
     }
 
     /// May begin a flow: a SYN, or data; hidden packets all.
     pub fn begins(&self) -> bool {
-        let flags = self.flags & (tcp::FLAG_SYN | tcp::FLAG_RST | tcp::FLAG_FIN | tcp::FLAG_ACK);
-        match self.what {
-            What::Nothing => false,
-            What::Tcp => flags == tcp::FLAG_SYN || (self.len > 0 && flags == tcp::FLAG_ACK),
-            What::Hidden => true,
+        let flags = self.head.flags() & (tcp::FLAG_SYN | tcp::FLAG_RST | tcp::FLAG_FIN | tcp::FLAG_ACK);
+        match self.head.what() {
+            TCP_SEEN => flags == tcp::FLAG_SYN || (self.size.len() > 0 && flags == tcp::FLAG_ACK),
+            what => what == HIDDEN_SEEN,
         }
     }
 
     /// Ends its flow.
     pub fn ends(&self) -> bool {
-        self.what == What::Tcp && self.flags & (tcp::FLAG_RST | tcp::FLAG_FIN) != 0
+        self.head.what() == TCP_SEEN && self.head.flags() & (tcp::FLAG_RST | tcp::FLAG_FIN) != 0
     }
 
     /// Where servers are not known: a SYN goes to one, and so do other packets to the lower port of two.
     pub(super) fn seems_to_server(&self, window: &Window) -> bool {
-        if self.what == What::Tcp && self.flags & tcp::FLAG_SYN != 0 {
+        if self.head.what() == TCP_SEEN && self.head.flags() & tcp::FLAG_SYN != 0 {
             return true;
         }
-        let ports = at::<4>(window, usize::from(self.l4))
-            .filter(|_| matches!(self.protocol, ipv4::PROTOCOL_TCP | ipv4::PROTOCOL_UDP));
+        let ports = at::<4>(window, self.l4())
+            .filter(|_| matches!(self.protocol(), ipv4::PROTOCOL_TCP | ipv4::PROTOCOL_UDP));
         ports.is_none_or(|&[a, b, c, d]| u16::from_be_bytes([c, d]) <= u16::from_be_bytes([a, b]))
     }
 
     /// Number of the server, by the packet's destination; 0: none.
     pub(super) fn server(&self, window: &Window, servers: &Servers) -> u16 {
-        let l3 = usize::from(self.l3);
-        if self.v6 {
+        let l3 = self.l3();
+        if self.v6() {
             at(window, l3 + 24).map_or(0, |to| servers.find_v6(*to))
         } else {
             at(window, l3 + 16).map_or(0, |to| servers.find_v4(*to))
@@ -146,8 +201,8 @@ impl Sight {
 
     /// Class of the client, by the packet's source.
     pub(super) fn class(&self, window: &Window, classes: &Classes) -> u16 {
-        let l3 = usize::from(self.l3);
-        if self.v6 {
+        let l3 = self.l3();
+        if self.v6() {
             at(window, l3 + 8).map_or(0, |from| classes.find_v6(*from).id)
         } else {
             at(window, l3 + 12).map_or(0, |from| classes.find_v4(*from).id)
@@ -179,15 +234,15 @@ impl Pair {
     fn key(self, selector: u64, hasher: &Hasher) -> Key {
         match self {
             Pair::V4(both) => hasher.two(both, selector),
-            Pair::V6(both) => hasher.many(selector, &both),
+            Pair::V6(both) => hasher.many(selector, 0, both),
         }
     }
 
     #[inline(always)]
     fn key_with(self, selector: u64, id: u64, hasher: &Hasher) -> Key {
         match self {
-            Pair::V4(both) => hasher.many(selector, &[[both, id]]),
-            Pair::V6([from, to]) => hasher.many(selector, &[from, to, [id, 0]]),
+            Pair::V4(both) => hasher.many(selector, id, [[both, 0], [0; 2]]),
+            Pair::V6(both) => hasher.many(selector, id, both),
         }
     }
 }
@@ -206,10 +261,11 @@ pub struct Reading<'a> {
 }
 
 /// Reads the frame in `window[..len]`: TCP over IPv4 or IPv6 without options, extension headers or tags, which is nearly all
-/// that there is, in one look; all else step by step.
+/// that there is, in one look; all else step by step. `hasher` is that of `by`: a copy, which stays in registers over a burst.
 #[inline(always)]
-pub fn read(sight: &mut Sight, window: &Window, len: usize, by: &Reading<'_>) {
-    if !sight.read_tcp_v4(window, len, by.hasher) {
+pub fn read(sight: &mut Sight, window: &Window, len: usize, hasher: &Hasher, by: &Reading<'_>) {
+    if !sight.read_tcp_v4(window, len, hasher) {
+        std::hint::cold_path();
         read_other(sight, window, len, by);
     }
 }
@@ -234,8 +290,6 @@ pub(super) fn read_step_by_step(window: &Window, len: usize, by: &Reading<'_>) -
     context.frame(0).unwrap_or_default()
 }
 
-/// Bytes of a frame that tell what it is: from the EtherType on.
-const KIND_AT: usize = eth::HEADER_LEN - 2;
 const TCP: u8 = ipv4::PROTOCOL_TCP;
 /// EtherType, version and header length; neither offset, more fragments nor the reserved flag; protocol.
 const V4_MASK: [u8; 16] = [255, 255, 255, 0, 0, 0, 0, 0, 0xbf, 255, 0, 255, 0, 0, 0, 0];
@@ -243,6 +297,18 @@ const V4_WANT: [u8; 16] = [0x08, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 0, TCP, 0, 0, 0, 
 /// EtherType and version; next header.
 const V6_MASK: [u8; 16] = [255, 255, 0xf0, 0, 0, 0, 0, 0, 255, 0, 0, 0, 0, 0, 0, 0];
 const V6_WANT: [u8; 16] = [0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, TCP, 0, 0, 0, 0, 0, 0, 0];
+/// Sequence and acknowledgment number and flags of a TCP header, where [`Head`] has them.
+const ORDER: [u8; 16] = if cfg!(target_endian = "little") {
+    [7, 6, 5, 4, 11, 10, 9, 8, 13, 255, 255, 255, 255, 255, 255, 255]
+} else {
+    [4, 5, 6, 7, 8, 9, 10, 11, 13, 255, 255, 255, 255, 255, 255, 255]
+};
+
+/// Whether the bytes from the EtherType on are these.
+#[inline(always)]
+fn is_kind(window: &Window, mask: &[u8; 16], want: &[u8; 16]) -> bool {
+    at(window, eth::HEADER_LEN - 2).is_some_and(|kind| arch::equal_under(kind, mask, want))
+}
 
 impl Sight {
     /// TCP over IPv4 without options or tags. False says nothing: whatever is odd is judged step by step.
@@ -251,22 +317,20 @@ impl Sight {
         const L3: usize = eth::HEADER_LEN;
         const L4: usize = L3 + ipv4::HEADER_LEN;
         const N: usize = L4 + tcp::HEADER_LEN;
-        let (Some(frame), Some(kind)) = (at::<N>(window, 0), at(window, KIND_AT)) else {
-            return false;
-        };
-        if !arch::equal_under(kind, &V4_MASK, &V4_WANT) || len < N {
+        if !is_kind(window, &V4_MASK, &V4_WANT) || len < N {
             return false;
         }
-        let size = i32::from(load_2::<{ L3 + 2 }, N>(frame).to_be()) - ipv4::HEADER_LEN as i32;
-        let Some(payload) = self.write_segment::<L4, N>(frame, size) else {
+        let Some(frame) = at::<N>(window, 0) else {
             return false;
         };
+        let size = i32::from(load_2::<{ L3 + 2 }, N>(frame).to_be()) - ipv4::HEADER_LEN as i32;
+        if !self.write_segment::<L3, L4, N>(frame, size) {
+            return false;
+        }
         self.key = hasher.two(
             load_8::<{ L3 + 12 }, N>(frame),
             selector(PORTS, TCP, load_4::<L4, N>(frame)),
         );
-        (self.len, self.ack_max, self.what) = (payload, 0, What::Tcp);
-        (self.v6, self.protocol, self.l3, self.l4) = (false, TCP, L3 as u16, L4 as u16);
         true
     }
 
@@ -276,41 +340,62 @@ impl Sight {
         const L3: usize = eth::HEADER_LEN;
         const L4: usize = L3 + ipv6::HEADER_LEN;
         const N: usize = L4 + tcp::HEADER_LEN;
-        let (Some(frame), Some(kind)) = (at::<N>(window, 0), at(window, KIND_AT)) else {
-            return false;
-        };
-        if !arch::equal_under(kind, &V6_MASK, &V6_WANT) || len < N {
+        if !is_kind(window, &V6_MASK, &V6_WANT) || len < N {
             return false;
         }
-        let size = i32::from(load_2::<{ L3 + 4 }, N>(frame).to_be());
-        let Some(payload) = self.write_segment::<L4, N>(frame, size) else {
+        let Some(frame) = at::<N>(window, 0) else {
             return false;
         };
+        let size = i32::from(load_2::<{ L3 + 4 }, N>(frame).to_be());
+        if !self.write_segment::<L3, L4, N>(frame, size) {
+            return false;
+        }
         let addresses = [
             [load_8::<{ L3 + 8 }, N>(frame), load_8::<{ L3 + 16 }, N>(frame)],
             [load_8::<{ L3 + 24 }, N>(frame), load_8::<{ L3 + 32 }, N>(frame)],
         ];
-        self.key = hasher.many(selector(PORTS, TCP, load_4::<L4, N>(frame)), &addresses);
-        (self.len, self.ack_max, self.what) = (payload, 0, What::Tcp);
-        (self.v6, self.protocol, self.l3, self.l4) = (true, TCP, L3 as u16, L4 as u16);
+        self.key = hasher.many(selector(PORTS, TCP, load_4::<L4, N>(frame)), 0, addresses);
         true
     }
 
-    /// Numbers and flags of the TCP header at `L4`; gives the bytes of payload that `size` bytes of IP payload have. None when the
-    /// header is shorter or longer than can be.
+    /// All but the key, of a TCP header at `L4` with `size` bytes of IP payload. False when the header is shorter or longer than can be.
     #[inline(always)]
-    fn write_segment<const L4: usize, const N: usize>(&mut self, frame: &[u8; N], size: i32) -> Option<u16> {
-        let tcp: &[u8; tcp::HEADER_LEN] = frame.get(L4..)?.first_chunk()?;
+    fn write_segment<const L3: usize, const L4: usize, const N: usize>(
+        &mut self,
+        frame: &[u8; N],
+        size: i32,
+    ) -> bool {
+        const { assert!(L4 + tcp::HEADER_LEN == N) };
+        let with = const {
+            let upper = Upper {
+                pair: Pair::V4(0),
+                protocol: TCP,
+                l3: L3,
+                l4: L4,
+                size: 0,
+                v6: L4 - L3 == ipv6::HEADER_LEN,
+            };
+            Head::new(0, 0, 0, TCP_SEEN, &upper).0
+        };
+        let Some(tcp) = frame
+            .get(L4..)
+            .and_then(|b| b.first_chunk::<{ tcp::HEADER_LEN }>())
+        else {
+            return false;
+        };
+        let Some(first) = tcp.first_chunk() else {
+            return false;
+        };
         let header = i32::from(tcp[12] >> 2 & 0x3c);
         let payload = size - header;
         // Negative when either is wrong.
         if (header - tcp::HEADER_LEN as i32) | payload < 0 {
-            return None;
+            return false;
         }
-        self.number = load_4::<4, { tcp::HEADER_LEN }>(tcp).to_be();
-        self.acknowledgment = load_4::<8, { tcp::HEADER_LEN }>(tcp).to_be();
-        self.flags = tcp[13];
-        Some(payload as u16)
+        self.head = Head(arch::shuffled_with(first, &ORDER, &with));
+        // 65,535 at most.
+        self.size = Size(payload as u32);
+        true
     }
 }
 
@@ -333,19 +418,6 @@ struct Upper {
     /// Bytes from `l4` to the end of the packet, as its header says.
     size: usize,
     v6: bool,
-}
-
-impl Upper {
-    /// A packet of which no more is known yet.
-    fn sight(&self) -> Sight {
-        Sight {
-            v6: self.v6,
-            protocol: self.protocol,
-            l3: self.l3 as u16,
-            l4: self.l4 as u16,
-            ..Sight::default()
-        }
-    }
 }
 
 impl Context<'_> {
@@ -457,12 +529,14 @@ impl Context<'_> {
             .key(selector(PORTS, ipv4::PROTOCOL_TCP, ports), self.hasher);
         Some(Sight {
             key,
-            number: header.sequence,
-            acknowledgment: header.acknowledgment,
-            len: payload as u16,
-            flags: header.flags,
-            what: What::Tcp,
-            ..upper.sight()
+            head: Head::new(
+                header.sequence,
+                header.acknowledgment,
+                header.flags,
+                TCP_SEEN,
+                &upper,
+            ),
+            size: Size::new(payload as u16, 0),
         })
     }
 
@@ -497,7 +571,7 @@ impl Context<'_> {
             return (size > 32).then(|| self.tunnel(upper, receiver, counter, size));
         }
         Some(Sight {
-            len: size as u16,
+            size: Size::new(size as u16, Datagram::ACK_MAX_QUIC),
             ..self.hidden(upper, PORTS, ports, Datagram::ACK_MAX_QUIC)
         })
     }
@@ -515,10 +589,8 @@ impl Context<'_> {
         let selector = selector(CONNECTION, ipv4::PROTOCOL_UDP, ports);
         Some(Sight {
             key: upper.pair.key_with(selector, id, self.hasher),
-            len: size as u16,
-            ack_max: Datagram::ACK_MAX_QUIC,
-            what: What::Hidden,
-            ..upper.sight()
+            head: Head::new(0, 0, 0, HIDDEN_SEEN, &upper),
+            size: Size::new(size as u16, Datagram::ACK_MAX_QUIC),
         })
     }
 
@@ -553,21 +625,19 @@ impl Context<'_> {
     }
 
     fn tunnel(&self, upper: Upper, index: u32, number: u32, size: usize) -> Sight {
+        let sight = self.hidden(upper, INDEX, index, Datagram::ACK_MAX_TUNNEL);
         Sight {
-            len: size as u16,
-            number,
-            flags: 1,
-            ..self.hidden(upper, INDEX, index, Datagram::ACK_MAX_TUNNEL)
+            head: Head::new(number, 0, 1, HIDDEN_SEEN, &upper),
+            size: Size::new(size as u16, Datagram::ACK_MAX_TUNNEL),
+            ..sight
         }
     }
 
     fn hidden(&self, upper: Upper, kind: u8, bits: u32, ack_max: u16) -> Sight {
         Sight {
             key: upper.pair.key(selector(kind, upper.protocol, bits), self.hasher),
-            len: upper.size as u16,
-            ack_max,
-            what: What::Hidden,
-            ..upper.sight()
+            head: Head::new(0, 0, 0, HIDDEN_SEEN, &upper),
+            size: Size::new(upper.size as u16, ack_max),
         }
     }
 }

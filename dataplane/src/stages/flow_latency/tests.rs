@@ -36,7 +36,7 @@ fn read_frame(frame: &[u8]) -> Sight {
         hasher: &Hasher::new(5),
     };
     let mut sight = Sight::default();
-    sight::read(&mut sight, &window, len, &by);
+    sight::read(&mut sight, &window, len, by.hasher, &by);
     sight
 }
 
@@ -89,7 +89,7 @@ fn tcp_is_seen_whatever_stands_before_it() {
     // IPv6, plain and behind destination options.
     let v6 = Packet::query_v6().with(6, tcp(1000, 2000, 0x18, 5, 100));
     let seen = read(&v6);
-    assert_eq!((seen.seen(), seen.v6), (Seen::Tcp(REQUEST), true));
+    assert_eq!((seen.seen(), seen.v6()), (Seen::Tcp(REQUEST), true));
     let Ip::V6 {
         src,
         dst,
@@ -491,9 +491,9 @@ proptest! {
         for (mirror, offline) in [(None, false), (Some(&addresses), false), (None, true)] {
             let by = Reading { mirror, offline, watching: &watching, hasher: &Hasher::new(1) };
             let mut sight = Sight::default();
-            sight::read(&mut sight, &window, len, &by);
+            sight::read(&mut sight, &window, len, by.hasher, &by);
             if sight.seen() != Seen::Nothing {
-                prop_assert!(usize::from(sight.l3) + 20 <= len && sight.l4 > sight.l3);
+                prop_assert!(sight.l3() + 20 <= len && sight.l4() > sight.l3());
             }
         }
     }
