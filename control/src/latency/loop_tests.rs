@@ -4,7 +4,7 @@ use super::Store;
 use crate::config::model::{Config, Metric};
 use crate::policy::PolicyKey;
 use crate::policy::chain::facts::Clients;
-use crate::policy::chain::{ClientClass, Facts, rank, rank_explore};
+use crate::policy::chain::{ClientClass, Facts, Sites, rank, rank_explore};
 use crate::policy::tests::with_service;
 use dataplane::flow::estimate::{Doubts, Kind, Sample};
 use dataplane::flow::{Moment, Span};
@@ -112,8 +112,8 @@ impl World {
                 .update(&self.config, Some(&changed), now, &mut self.facts),
         }
         let (chain, sites) = (&self.key.chain, &self.key.sites);
-        let first = rank(chain, sites, &self.class, &self.facts).swap_remove(0);
-        let explored = rank_explore(chain, sites, &self.class, &self.facts).swap_remove(0);
+        let first = rank(chain, sites, &self.class, &self.facts, Sites::default()).swap_remove(0);
+        let explored = rank_explore(chain, sites, &self.class, &self.facts, Sites::default()).swap_remove(0);
         let share = |tier: &[u8], site: usize| match tier.contains(&(site as u8)) {
             true => 1.0 / tier.len() as f64,
             false => 0.0,

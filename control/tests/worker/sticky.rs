@@ -19,13 +19,13 @@ fn address(n: u8, v6: bool) -> IpAddr {
 }
 
 /// One service at one site; its members by the last byte of their addresses, with their weights.
-fn config(members: &[(u8, u32)]) -> Config {
+fn config(members: &[(u8, u16)]) -> Config {
     let mut config = base(vec![zone("example.com.", vec![])]);
     config.sites = vec![Site {
         name: "ams".into(),
         ..Site::default()
     }];
-    let both = |&(n, weight): &(u8, u32)| {
+    let both = |&(n, weight): &(u8, u16)| {
         [false, true].map(|v6| Member {
             address: address(n, v6),
             site: 0,
@@ -89,7 +89,7 @@ fn assert_share(count: usize, share: f64, what: &str) {
     );
 }
 
-const TEN: [(u8, u32); 10] = [
+const TEN: [(u8, u16); 10] = [
     (1, 10),
     (2, 10),
     (3, 10),
@@ -113,10 +113,12 @@ fn a_change_moves_only_those_that_must_move() {
             let count = before.iter().filter(|&&m| m == n).count();
             assert_share(count, 0.1, &format!("member {n}"));
         }
-        let mut change = |members: &[(u8, u32)]| -> Vec<(u8, u8)> {
+        let mut change = |members: &[(u8, u16)]| -> Vec<(u8, u8)> {
             lab.publish(config(members));
+            lab.settle();
             let after = map(&mut lab, v6, 1);
             lab.publish(config(&TEN));
+            lab.settle();
             assert_eq!(before, map(&mut lab, v6, 1), "not as before");
             let pairs = before.iter().copied().zip(after);
             pairs.filter(|(old, new)| old != new).collect()
@@ -137,14 +139,14 @@ fn a_change_moves_only_those_that_must_move() {
         assert_share(moved.len(), 0.1 - 5.0 / 95.0, "moved from the halved one");
 
         // It is gone, and the rest stand in another order in the file.
-        let mut gone: Vec<(u8, u32)> = TEN.into_iter().filter(|(n, _)| *n != 3).collect();
+        let mut gone: Vec<(u8, u16)> = TEN.into_iter().filter(|(n, _)| *n != 3).collect();
         gone.reverse();
         let moved = change(&gone);
         assert!(moved.iter().all(|(old, _)| *old == 3));
         assert_eq!(moved.len(), before.iter().filter(|&&m| m == 3).count());
 
         // One more, first in the file.
-        let more: Vec<(u8, u32)> = [(11, 10)].into_iter().chain(TEN).collect();
+        let more: Vec<(u8, u16)> = [(11, 10)].into_iter().chain(TEN).collect();
         let moved = change(&more);
         assert!(moved.iter().all(|(_, new)| *new == 11));
         assert_share(moved.len(), 1.0 / 11.0, "moved to the new one");

@@ -241,9 +241,13 @@ impl World {
     /// As [`World::compile`].
     pub(crate) fn worker<Q: QueuePair>(&mut self, queues: Q) -> Result<Ready<Q>> {
         let mut ready = self.waiting_worker(queues)?;
-        for _ in 0..16 {
+        // The words of many services take many turns, and go before the snapshot.
+        for _ in 0..4096 {
             ready.link.delivery.pump(|_| {});
             ready.worker.housekeep(Ticks::now());
+            if ready.worker.generation() == self.compiler.generation() {
+                break;
+            }
         }
         if ready.worker.generation() != self.compiler.generation() {
             bail!("the worker has not adopted its snapshot");

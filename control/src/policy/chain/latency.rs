@@ -245,6 +245,7 @@ mod tests {
             all: &sites,
             client: &client,
             facts: &facts,
+            down: Sites::default(),
             explore: false,
         };
         let (text, found) = says(&ask, Sites::first(3));
