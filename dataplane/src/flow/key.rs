@@ -126,9 +126,11 @@ mod tests {
         let addresses = |from: u32, to: u32| u64::from(from.to_be()) | u64::from(to.to_be()) << 32;
         let ports = |from: u32| 0x0106_0000_0000_0000 | u64::from((from << 16 | 443).to_be());
         let server = 0xcb00_7109;
-        let patterns: [fn(u32) -> (u32, u32, u32); 5] = [
+        /// Of the nth flow: the client, by how much the server differs, the client's port.
+        type Pattern = fn(u32) -> (u32, u32, u32);
+        let patterns: [Pattern; 5] = [
             |n| (0x0a00_0000 + n, 0, 0x4000),
-            |n| (n << 24 | n >> 8, 0, 0x4000),
+            |n| (n.rotate_right(8), 0, 0x4000),
             |n| (0x0a00_0001, 0, n),
             |n| (0x0a00_0001, n, 0x4000),
             |n| (0x0a00_0000 + (n >> 8), 0, 0x4000 + (n & 0xff)),

@@ -326,9 +326,7 @@ impl Tcp {
 
     #[inline(always)]
     fn another_message(&mut self) {
-        if self.messages < u8::MAX {
-            self.messages += 1;
-        }
+        self.messages = self.messages.saturating_add(1);
     }
 
     /// A segment that opens or ends a connection, or comes before any data. Returns what it told, and whether it
@@ -424,8 +422,8 @@ impl Tcp {
         let mut doubts = Doubts::NONE;
         if self.messages != 1 {
             self.ones = 0;
-        } else if self.ones < u8::MAX {
-            self.ones += 1;
+        } else {
+            self.ones = self.ones.saturating_add(1);
         }
         if self.first >= WINDOW_MIN && self.ones >= PATTERN {
             std::hint::cold_path();
