@@ -1,5 +1,7 @@
-//! How near the estimators of response latency come on simulated clients, beside the published algorithms.
+//! How near the estimators of response latency come on simulated clients, then on real servers, beside the published algorithms;
+//! and how fast captures are read.
 
+use crate::offline;
 use crate::table::{Gate, Row, Table};
 use anyhow::Result;
 use windrose_traffic::cases;
@@ -16,7 +18,7 @@ sample, within 15 % of the time to the last byte. Signed: (truth - estimate) / t
 /// Runs all cases with each seed.
 ///
 /// # Errors
-/// None.
+/// Those of the real cases, and of the offline one.
 pub(crate) fn bench(table: &mut Table, quick: bool) -> Result<()> {
     println!("\n{PAPERS}");
     let seeds = if quick { &SEEDS[..1] } else { &SEEDS[..] };
@@ -34,7 +36,8 @@ pub(crate) fn bench(table: &mut Table, quick: bool) -> Result<()> {
             }
         }
     }
-    Ok(())
+    crate::real::bench(table, quick)?;
+    offline::bench(table, quick)
 }
 
 fn rows(table: &mut Table, line: &Line, seed: u64) {

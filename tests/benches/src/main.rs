@@ -11,8 +11,10 @@ mod growth;
 mod health;
 mod instructions;
 mod load;
+mod offline;
 mod policy;
 mod queries;
+mod real;
 mod reload;
 mod replay;
 mod rig;
@@ -86,6 +88,7 @@ fn run(args: &Args) -> Result<bool> {
         ["inner-instructions", kind, turns, seed] => {
             return instructions::inner(kind, turns.parse()?, seed.parse()?).map(|()| true);
         }
+        ["inner-watch", said, stop] => return real::watch(said, stop).map(|()| true),
         _ => {}
     }
     if let Some(unknown) = names.iter().find(|n| GROUPS.iter().all(|(name, _)| name != *n)) {

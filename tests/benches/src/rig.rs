@@ -27,9 +27,17 @@ const MEMORY: u64 = 1 << 30;
 /// # Errors
 /// When EAL does not start.
 pub(crate) fn eal() -> Result<Eal> {
+    eal_of(MEMORY)
+}
+
+/// The same, with so many bytes.
+///
+/// # Errors
+/// When EAL does not start.
+pub(crate) fn eal_of(memory_bytes: u64) -> Result<Eal> {
     Ok(Eal::init(&EalConfig {
         name: "windrose-bench".into(),
-        memory_bytes: MEMORY,
+        memory_bytes,
         ..EalConfig::default()
     })?)
 }

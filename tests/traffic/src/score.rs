@@ -157,6 +157,12 @@ fn share(part: usize, whole: usize) -> f64 {
 
 /// Compares sample by sample: each belongs to the burst in whose time it starts.
 pub fn score(trace: &Trace, said: &[Said]) -> Score {
+    score_above(trace, said, 0)
+}
+
+/// The same, with errors and samples of those bursts alone that took `floor` nanoseconds at least. What share of bursts was told right
+/// is of all.
+pub fn score_above(trace: &Trace, said: &[Said], floor: u64) -> Score {
     let bursts: &[Burst] = &trace.bursts;
     let mut of_burst = vec![Vec::new(); bursts.len()];
     let mut errors = Vec::new();
@@ -171,8 +177,10 @@ pub fn score(trace: &Trace, said: &[Said]) -> Score {
             continue;
         }
         let error = (burst.latency as f64 - sample.took as f64) * 100.0 / burst.latency as f64;
-        errors.push(error);
-        estimates.push(sample.took as f64);
+        if burst.latency >= floor {
+            errors.push(error);
+            estimates.push(sample.took as f64);
+        }
         if let Some(list) = of_burst.get_mut(at - 1) {
             list.push(error);
         }
@@ -183,7 +191,8 @@ pub fn score(trace: &Trace, said: &[Said]) -> Score {
         .count();
     let within = errors.iter().filter(|e| e.abs() <= 15.0).count();
     let mut absolute: Vec<f64> = errors.iter().map(|e| e.abs()).collect();
-    let mut truths: Vec<f64> = bursts.iter().map(|b| b.latency as f64).collect();
+    let counted = bursts.iter().filter(|b| b.latency >= floor);
+    let mut truths: Vec<f64> = counted.map(|b| b.latency as f64).collect();
     Score {
         samples: errors.len(),
         within: share(within, errors.len()),

@@ -43,7 +43,7 @@ pub fn lines(case: &Case, seed: u64) -> Vec<Line> {
         gate,
     };
     let hidden = |cover, kind| score(&trace, &run_hidden(&trace, cover, kind));
-    vec![
+    [
         line(
             "TCP, by acknowledgments",
             score(&trace, &run_tcp(&trace, Kind::Response)),
@@ -69,18 +69,30 @@ pub fn lines(case: &Case, seed: u64) -> Vec<Line> {
             hidden(Cover::WireGuard, Kind::Response),
             case.hidden,
         ),
+    ]
+    .into_iter()
+    .chain(references(&trace))
+    .collect()
+}
+
+/// The published algorithms over a trace.
+pub fn references(trace: &Trace) -> Vec<Line> {
+    let line = |estimator, score| Line {
+        estimator,
+        score,
+        gate: None,
+    };
+    vec![
         line(
             "valley split, 64 bytes",
-            score(&trace, &run_reference(&trace, &mut Valley::default())),
-            None,
+            score(trace, &run_reference(trace, &mut Valley::default())),
         ),
-        line("PIRATE as published (epochs)", literal(&trace), None),
+        line("PIRATE as published (epochs)", literal(trace)),
         line(
             "HotNets ensemble",
-            score(&trace, &run_reference(&trace, &mut Ensemble::default())),
-            None,
+            score(trace, &run_reference(trace, &mut Ensemble::default())),
         ),
-        line("SYN-ACK", syn_ack(&trace), None),
+        line("SYN-ACK", syn_ack(trace)),
     ]
 }
 
