@@ -53,12 +53,10 @@ pub fn finish_udp(window: &mut Window, layers: &Layers, payload_len: usize, offl
     }
 }
 
-/// As [`finish_udp`] for a query that `classify` calls plain.
+/// As [`finish_udp`] for a query that `classify` calls plain. The engine's replies over UDP are no longer than [`PAYLOAD_MAX`].
 #[inline(always)]
 pub fn finish_plain(window: &mut Window, payload_len: usize, offload: bool) -> Option<usize> {
-    if payload_len > PAYLOAD_MAX {
-        return None;
-    }
+    debug_assert!(payload_len <= PAYLOAD_MAX);
     finish::<V4_LEN>(window, &Layers::plain(0), payload_len, offload, write_v4)
 }
 

@@ -216,9 +216,6 @@ impl Edns {
                     self.flags |= Self::SUBNET;
                 }
             }
-            option::NSID => self.flags |= Self::NSID,
-            option::KEEPALIVE if len == 0 => self.flags |= Self::KEEPALIVE,
-            option::KEEPALIVE => self.flags |= Self::KEEPALIVE_DATA,
             option::COOKIE => {
                 if !matches!(len, cookie::CLIENT_LEN | 16..=40) {
                     return Err(BadEdns);
@@ -230,9 +227,20 @@ impl Edns {
                     self.flags |= Self::COOKIE;
                 }
             }
-            _ => {}
+            code => self.rare_option(code, len),
         }
         Ok(next)
+    }
+
+    /// An option that few queries have.
+    #[inline(never)]
+    fn rare_option(&mut self, code: u16, len: usize) {
+        self.flags |= match code {
+            option::NSID => Self::NSID,
+            option::KEEPALIVE if len == 0 => Self::KEEPALIVE,
+            option::KEEPALIVE => Self::KEEPALIVE_DATA,
+            _ => 0,
+        };
     }
 
     #[cold]

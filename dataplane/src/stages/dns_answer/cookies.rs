@@ -62,7 +62,7 @@ fn fresh(q: &Located, cookies: &Cookies, address: Address, now: u32) -> [u8; COO
 }
 
 /// Appends the reply's COOKIE option at `at`, which has room; the offset behind it.
-#[inline(never)]
+#[inline(always)]
 pub(super) fn put(buffer: &mut [u8], at: usize, q: &Located, cookies: &Cookies, now: u32) -> usize {
     let cookie = match q.edns.has(Edns::SETTLED) {
         true => q.edns.cookie,

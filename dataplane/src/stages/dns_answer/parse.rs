@@ -97,6 +97,17 @@ impl Default for Located {
     }
 }
 
+/// Whether a query is as nearly all are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Plain {
+    /// It is not, or something is wrong with it.
+    No,
+    /// One question, and nothing else.
+    Alone,
+    /// One question and one additional record.
+    WithRecord,
+}
+
 /// QR and opcode, which a plain query has clear.
 const FLAGS_MASK: u16 = (flags::QR | flags::OPCODE).to_be();
 /// QDCOUNT to ARCOUNT of a plain query: one question, and one additional record or none.
@@ -127,53 +138,58 @@ impl Located {
             Client::V6(address) => self.client = Client::V6(address),
         }
         self.by_subnet = false;
-        if !self.plain(buffer, len) {
+        let plain = self.plain(buffer, len);
+        if plain == Plain::Alone {
+            prefetch_class(snapshot, client);
+        } else if plain == Plain::No || !self.plain_opt(buffer, len, self.question_end.into()) {
             self.locate_any(snapshot, buffer, len);
             return false;
-        }
-        self.len = len as u16;
-        self.status = Status::Short;
-        self.hash = snapshot.names.hash_short(&self.key);
-        if self.edns.has(Edns::SUBNET) {
+        } else if self.edns.has(Edns::SUBNET) {
             self.use_subnet(snapshot);
             self.prefetch_class(snapshot);
         } else {
             prefetch_class(snapshot, client);
         }
+        self.len = len as u16;
+        self.status = Status::Short;
+        self.hash = snapshot.names.hash_short(&self.key);
         true
     }
 
-    /// Reads a query as nearly all are: one question with a short name, class IN, at most an OPT record. False
-    /// when it is none such, or wrong: then what was read means nothing.
+    /// Reads a query as nearly all are, up to its additional record: one question with a short name, class IN. When it is
+    /// none such, what was read means nothing.
     #[inline(always)]
-    fn plain<const N: usize>(&mut self, buffer: &[u8; N], len: usize) -> bool {
+    fn plain<const N: usize>(&mut self, buffer: &[u8; N], len: usize) -> Plain {
         const { assert!(N >= 512) };
         let counts = load_8::<4, N>(buffer);
         let Some(block) = buffer.get(HEADER_LEN..).and_then(|b| b.first_chunk::<SHORT>()) else {
-            return false;
+            return Plain::No;
         };
         let zeros = crate::arch::zero_bytes(block);
         if zeros == 0 {
-            return false;
+            return Plain::No;
         }
         let name_len = zeros.trailing_zeros() as usize + 1;
         let question_end = HEADER_LEN + TYPE_AND_CLASS + name_len;
         let Some(&[t0, t1, c0, c1]) = buffer.get(HEADER_LEN + name_len..).and_then(|b| b.first_chunk())
         else {
-            return false;
+            return Plain::No;
         };
         let differs = u64::from(load_2::<2, N>(buffer) & FLAGS_MASK)
             | ((counts ^ COUNTS) & !ONE_ADDITIONAL)
             | u64::from(u16::from_ne_bytes([c0, c1]) ^ CLASS_IN.to_be());
         if differs != 0 || question_end > len {
-            return false;
+            return Plain::No;
         }
         self.id = load_2::<0, N>(buffer);
         self.qtype = u16::from_be_bytes([t0, t1]);
         self.question_end = question_end as u16;
         self.key.set_short(block, name_len);
         self.edns.flags = 0;
-        counts & ONE_ADDITIONAL == 0 || self.plain_opt(buffer, len, question_end)
+        match counts & ONE_ADDITIONAL {
+            0 => Plain::Alone,
+            _ => Plain::WithRecord,
+        }
     }
 
     /// Reads the one record behind the question. False when it is no OPT record, or a wrong one.
