@@ -293,6 +293,27 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_frame_is_summed_whatever_stands_behind_it() {
+        let mut window = [0u8; WINDOW];
+        for start in [0, 1, 26, 42] {
+            for len in 0..=400 {
+                for (i, byte) in window.iter_mut().enumerate() {
+                    *byte = (i * 197 + len) as u8 | 1;
+                }
+                let before = window;
+                let sum = Sum::of_end(&mut window, start, len).unwrap();
+                let end = start + len;
+                let want = plain(&before[start..end]).to_be_bytes();
+                assert_eq!(sum.checksum(), want, "{len} bytes from {start}");
+                assert_eq!(window[..end], before[..end]);
+                assert_eq!(window[end + ROOM..], before[end + ROOM..]);
+            }
+        }
+        assert!(Sum::of_end(&mut window, 42, WINDOW - 42 - ROOM).is_some());
+        assert_eq!(Sum::of_end(&mut window, 42, WINDOW - 42 - ROOM + 1), None);
+    }
+
+    #[test]
     fn all_ones_do_not_lose_carries() {
         let window = [0xffu8; WINDOW];
         for len in [1, 2, 31, 32, 33, 64, 1500, 1501] {
