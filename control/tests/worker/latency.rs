@@ -6,6 +6,7 @@ use crate::frames::{self, Kind, OUR_MAC, SERVICE_V4};
 use crate::lab::{Lab, base, name, zone};
 use control::config::model::*;
 use control::policy::cells::Changed;
+use control::policy::chain::Permille;
 use control::policy::chain::facts::{Clients, Evidence, Source};
 use domain::base::iana::Rtype;
 use etherparse::PacketBuilder;
@@ -48,9 +49,15 @@ fn config() -> Config {
     config
 }
 
-/// Answers of 2,000 queries with different IDs from `client`: how many are of each site.
+/// Answers of 2,000 queries with different IDs from `client`: how many are of each site, which have two members each.
 fn ask(lab: &mut Lab, client: [u8; 4]) -> [u32; 2] {
-    let mut sites = [0; 2];
+    let [a, b, c, d] = by_member(lab, client);
+    [a + b, c + d]
+}
+
+/// How many are of each member.
+fn by_member<const M: usize>(lab: &mut Lab, client: [u8; 4]) -> [u32; M] {
+    let mut members = [0; M];
     for ids in (0..2_000u16).collect::<Vec<_>>().chunks(32) {
         let query = |id: &u16| {
             let mut message = frames::message("www.example.com.", Rtype::A, None);
@@ -68,10 +75,10 @@ fn ask(lab: &mut Lab, client: [u8; 4]) -> [u32; 2] {
             let [[203, 0, 113, last]] = frames::addresses(&reply)[..] else {
                 panic!("not one of ours")
             };
-            sites[usize::from(last > 2)] += 1;
+            members[usize::from(last) - 1] += 1;
         }
     }
-    sites
+    members
 }
 
 fn evidence(ms: u64, age: u64) -> Vec<Evidence> {
@@ -109,6 +116,54 @@ fn a_resolver_goes_to_the_site_that_is_near_it_as_soon_as_that_is_known() {
         assert!((15..=85).contains(&far), "{sites:?}");
         assert_eq!(ask(&mut lab, other), [1000, 1000], "of whom nothing is known");
     }
+}
+
+/// Three sites at 10, 12 and 14 ms; 20 % more than the best is as good. Who is as good as the best is asked of those that are up:
+/// without the first, the third is as good as the second.
+#[test]
+fn sites_are_compared_with_the_best_that_is_up() {
+    let mut config = config();
+    config.sites.push(Site {
+        name: "japan".into(),
+        ..Site::default()
+    });
+    let service = &mut config.services[0];
+    let address = |site: u8| IpAddr::from([203, 0, 113, 1 + site]);
+    service.members = (0..3u8)
+        .map(|site| Member {
+            address: address(site),
+            site: site.into(),
+            weight: 1,
+        })
+        .collect();
+    let latency = &mut service.parameters.latency;
+    (latency.relative, latency.absolute) = (Permille(200), Duration::ZERO);
+    latency.explore = Permille(0);
+
+    let mut lab = Lab::new(config);
+    let prefix = "10.1.2.0/24".parse().unwrap();
+    lab.refresh(|compiler| {
+        let facts = Arc::make_mut(&mut compiler.facts);
+        let measured = [10, 12, 14].into_iter().enumerate();
+        facts.latency = measured
+            .map(|(site, ms)| ((Clients::Prefix(prefix), site), evidence(ms, 9)))
+            .collect();
+        compiler.measured = vec![prefix];
+        Changed {
+            clients: HashSet::from([Clients::Prefix(prefix)]),
+            ..Changed::default()
+        }
+    });
+    let client = [10, 1, 2, 53];
+    assert_eq!(by_member(&mut lab, client), [1000, 1000, 0]);
+    // Words alone: the next site that the plan has, until the plan is made anew.
+    lab.set_dead(HashSet::from([address(0)]));
+    assert_eq!(by_member(&mut lab, client), [0, 2000, 0]);
+    lab.refresh(|_| Changed::default());
+    assert_eq!(by_member(&mut lab, client), [0, 1000, 1000]);
+    lab.set_dead(HashSet::new());
+    lab.refresh(|_| Changed::default());
+    assert_eq!(by_member(&mut lab, client), [1000, 1000, 0]);
 }
 
 #[test]
