@@ -299,20 +299,26 @@ fn sizes() {
     }
 }
 
-/// PowerDNS 62d5e22b5a: a cookie was bound to the wrong address.
+/// PowerDNS 62d5e22b5a: a cookie was bound to the wrong address. The right one is the one that asks, whatever subnet it names.
 #[test]
 fn cookies_are_bound_to_the_client() {
     let mut engines = Engines::new();
-    let query = with_opt(&wire("www.example.com."), 1, &opt(1232, 0, COOKIE));
-    let mut cookie = |client| {
-        let [udp, tcp] = engines
-            .ask(&query, client)
-            .map(|r| reply::read(&r.unwrap(), true).unwrap().options());
+    let mut cookie = |client, options: &[&[u8]]| {
+        let query = with_opt(&wire("www.example.com."), 1, &opt(1232, 0, &options.concat()));
+        let [udp, tcp] = engines.ask(&query, client).map(|reply| {
+            let options = reply::read(&reply.unwrap(), true).unwrap().options();
+            options.into_iter().find(|(code, _)| *code == 10)
+        });
         assert_eq!(udp, tcp);
-        udp
+        udp.expect("a cookie")
     };
-    assert_ne!(cookie(ANYBODY), cookie(Client::V4([203, 0, 113, 2])));
-    assert_eq!(cookie(ANYBODY), cookie(ANYBODY));
+    let own = cookie(ANYBODY, &[COOKIE]);
+    assert_eq!(own, cookie(ANYBODY, &[COOKIE]));
+    assert_ne!(own, cookie(Client::V4([203, 0, 113, 2]), &[COOKIE]));
+    for subnet in [ecs(1, 24, &[198, 51, 100]), ecs(1, 32, &[203, 0, 113, 2])] {
+        assert_eq!(own, cookie(ANYBODY, &[&subnet, COOKIE]));
+        assert_eq!(own, cookie(ANYBODY, &[COOKIE, &subnet]));
+    }
 }
 
 /// dnsperf PR #139 and routedns #525: ids mixed up under load.
