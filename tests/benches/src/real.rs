@@ -47,7 +47,11 @@ fn one(table: &mut Table, case: &Case, seed: u64) -> Result<()> {
     let (run, mut watcher) = run(case, seed, TIME, Duration::ZERO, |wires| {
         let own = std::env::current_exe()?;
         let (said, stop) = (wires.lab.folder().join("said"), wires.lab.folder().join("stop"));
+        // A worker has its core to itself. Here servers and users run on it too, so nearest to that is to go before them.
         let argv = [
+            "nice".into(),
+            "-n".into(),
+            "-20".into(),
             own.to_string_lossy(),
             "inner-watch".into(),
             said.to_string_lossy(),

@@ -50,7 +50,7 @@ impl Link {
         let stop = Arc::new(AtomicBool::new(false));
         let over = stop.clone();
         let thread = std::thread::spawn(move || {
-            let (timer, mut random) = (Timer::default(), fastrand::Rng::with_seed(seed));
+            let (timer, mut random) = (Timer::exact(), fastrand::Rng::with_seed(seed));
             while !over.load(Ordering::Relaxed) {
                 let is_ipv4 = |frame: &[u8]| frame.get(12..14) == Some(&[8, 0]);
                 let Ok(frame) = near.receive(Duration::from_millis(100), is_ipv4) else {

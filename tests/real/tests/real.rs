@@ -36,7 +36,7 @@ fn bursts_are_told_as_their_clients_saw_them() {
         "nginx, HTTP/1.1 keep-alive",
         "nginx, HTTPS",
         "nginx, HTTP/2, burst of 4",
-        "memcached, 2 ms away",
+        "memcached, 5 ms away",
         "QUIC, single in flight",
         "WireGuard, single in flight",
     ];

@@ -55,12 +55,14 @@ pub struct Tcp {
     messages: u8,
     /// Messages of the first burst.
     first: u8,
-    /// Bursts in a row of one message each; of window-update-like openers.
+    /// Bursts in a row of one message each.
     ones: u8,
+    /// Bursts that a window update seems to have started, less two for each other one.
     updates: u8,
     /// Segments in a row that the guard held back.
     held: u8,
-    spare: u8,
+    /// Window updates passed over in this burst.
+    passed: u8,
 }
 
 zeroable!(Tcp {
@@ -81,7 +83,7 @@ zeroable!(Tcp {
     ones,
     updates,
     held,
-    spare
+    passed
 });
 
 const _: () = assert!(size_of::<Tcp>() == 44);
@@ -120,8 +122,11 @@ const LATE: Span = Span::millis(3);
 const INSIDE_STEP: u32 = 100 * Span::PER_MICRO;
 /// Segments held back in a row after which the mean is taken for wrong.
 const HELD_MAX: u8 = 16;
-/// Payload of a window update at most: two frames of HTTP/2 in a TLS record.
-const UPDATE_MAX: u16 = 64;
+/// Payloads of window updates: one or two frames of 13 bytes (RFC 9113 section 6.9), bare, or in a record of TLS 1.3 or 1.2
+/// (22 and 29 bytes more).
+const UPDATES: u64 = 1 << 13 | 1 << 26 | 1 << 35 | 1 << 48 | 1 << 42 | 1 << 55;
+/// Largest of them.
+const UPDATE_MAX: u16 = 55;
 /// What it acknowledges at least.
 const UPDATE_ACKS: u32 = 8 << 10;
 /// Bursts of a pattern in a row until it is taken for one.
@@ -235,7 +240,7 @@ impl Tcp {
     #[inline(always)]
     pub fn answered(&mut self, now: Moment, segment: Segment, rules: &Rules) -> Option<Answered> {
         let gap = now.since_or_zero(Moment(self.last)).0;
-        if gap <= self.inside >> 1 {
+        if gap <= self.inside >> 1 || self.is_update(segment) {
             return None;
         }
         self.front = segment.sequence.wrapping_add(u32::from(segment.payload));
@@ -282,6 +287,10 @@ impl Tcp {
         }
         if gap <= self.inside >> 1 {
             self.held_back();
+            return false;
+        }
+        if self.is_update(segment) {
+            self.passed = 1;
             return false;
         }
         let answered = self.burst(now, segment, rules);
@@ -378,7 +387,7 @@ impl Tcp {
         self.start = now.0;
         self.base = segment.acknowledgment;
         self.opener = segment.payload;
-        (self.doubts, self.messages, self.held) = (0, 1, 0);
+        (self.doubts, self.messages, self.held, self.passed) = (0, 1, 0, 0);
         Answered { span, doubts, answer }
     }
 
@@ -412,6 +421,21 @@ impl Tcp {
         })
     }
 
+    /// True for a window update in the middle of a long answer: one that is far smaller than the request was, and the first since.
+    #[inline(always)]
+    fn is_update(&self, next: Segment) -> bool {
+        next.payload <= UPDATE_MAX
+            && self.passed == 0
+            && u32::from(self.opener) > 2 * u32::from(next.payload)
+            && self.is_like_update(next)
+    }
+
+    #[inline]
+    fn is_like_update(&self, next: Segment) -> bool {
+        let sizes = UPDATES.checked_shr(next.payload.into()).unwrap_or(0);
+        sizes & 1 != 0 && next.acknowledgment.wrapping_sub(self.base) >= UPDATE_ACKS
+    }
+
     /// Notes what the burst that ends was like, and says what the bursts so far speak for.
     #[inline(always)]
     fn pattern(&mut self, next: Segment) -> Doubts {
@@ -429,20 +453,13 @@ impl Tcp {
             std::hint::cold_path();
             doubts = Doubts::PIPELINED;
         }
-        if next.payload > UPDATE_MAX {
-            self.updates = 0;
-            return doubts;
+        if next.payload <= UPDATE_MAX && self.is_like_update(next) {
+            std::hint::cold_path();
+            self.updates = (self.updates + 1).min(2 * PATTERN);
+        } else {
+            self.updates = self.updates.saturating_sub(2);
         }
-        doubts.and(self.small(next))
-    }
-
-    /// The same for a burst that starts with so little that it may be a window update.
-    #[inline(never)]
-    fn small(&mut self, next: Segment) -> Doubts {
-        let update =
-            next.payload == self.opener && next.acknowledgment.wrapping_sub(self.base) >= UPDATE_ACKS;
-        self.updates = if update { self.updates.saturating_add(1) } else { 0 };
-        Doubts::FLOW_CONTROL.when(self.updates >= PATTERN)
+        doubts.and(Doubts::FLOW_CONTROL.when(self.updates >= PATTERN))
     }
 
     fn held_back(&mut self) {

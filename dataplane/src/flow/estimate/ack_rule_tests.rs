@@ -284,6 +284,63 @@ fn window_updates_are_told_by_their_size() {
         .filter(|s| s.doubts.has(Doubts::FLOW_CONTROL))
         .count();
     assert!((11..=13).contains(&told), "{told}");
+    // A window of 64 KB: seven updates, for stream and connection together or apart, and then a request again.
+    let mut flow = Flow::open();
+    let (mut at, mut sequence, mut acknowledged) = (500, 0, 0);
+    for n in 0..80u32 {
+        let payload = if n % 8 == 0 { 117 } else { [42, 55][n as usize % 2] };
+        flow.segment(at, sequence, acknowledged, payload, FLAG_ACK);
+        (at, sequence, acknowledged) = (at + 2000, sequence + i32::from(payload), acknowledged + 32_768);
+    }
+    let late = &flow.got[flow.got.len() - 40..];
+    assert!(
+        late.iter().all(|s| s.doubts.has(Doubts::FLOW_CONTROL)),
+        "{late:?}"
+    );
+}
+
+#[test]
+fn small_requests_for_long_answers_are_no_window_updates() {
+    // 47 bytes are a request of HTTP/1.1 with a host and nothing else, or one of HTTP/2.
+    let mut flow = Flow::open();
+    for n in 0..40u32 {
+        flow.segment(500 + 3000 * n, 47 * n as i32, 43_000 * n, 47, FLAG_ACK);
+    }
+    assert_eq!(flow.got.len(), 39);
+    assert!(
+        flow.got.iter().all(|s| s.doubts == Doubts::NONE),
+        "{:?}",
+        flow.got
+    );
+}
+
+#[test]
+fn a_window_update_inside_an_answer_starts_no_burst() {
+    // As the h2 crate behind nginx with TLS 1.2: one frame for each half of the window.
+    let mut flow = Flow::open();
+    flow.request(500, 0, 0);
+    assert!(!flow.segment(2500, 100, 40_000, 42, FLAG_ACK));
+    flow.segment(8500, 142, 90_000, 100, FLAG_ACK);
+    assert_eq!(flow.take(), [(Kind::Response, 8000)]);
+    // So small a request behind a short answer, or of another size, is one.
+    flow.segment(11_500, 242, 91_000, 42, FLAG_ACK);
+    flow.segment(13_500, 284, 92_000, 100, FLAG_ACK);
+    flow.segment(15_500, 384, 132_000, 40, FLAG_ACK);
+    let told = [3000, 2000, 2000].map(|micros| (Kind::Response, micros));
+    assert_eq!(flow.take(), told);
+    // A client that has gone over to such requests: the first of them is taken for an update, no more.
+    flow.segment(18_500, 424, 133_000, 100, FLAG_ACK);
+    for n in 1..=3u32 {
+        flow.segment(
+            18_500 + 2000 * n,
+            524 + 42 * n as i32,
+            133_000 + 40_000 * n,
+            42,
+            FLAG_ACK,
+        );
+    }
+    let told = [3000, 4000, 2000].map(|micros| (Kind::Response, micros));
+    assert_eq!(flow.take(), told);
 }
 
 #[test]
