@@ -57,7 +57,7 @@ pub struct Tcp {
     first: u8,
     /// Bursts in a row of one message each.
     ones: u8,
-    /// Bursts that a window update seems to have started, less two for each other one.
+    /// Window updates that seem to have ended a burst of one message, less two for each other end.
     updates: u8,
     /// Segments in a row that the guard held back.
     held: u8,
@@ -453,7 +453,7 @@ impl Tcp {
             std::hint::cold_path();
             doubts = Doubts::PIPELINED;
         }
-        if next.payload <= UPDATE_MAX && self.is_like_update(next) {
+        if next.payload <= UPDATE_MAX && self.messages == 1 && self.is_like_update(next) {
             std::hint::cold_path();
             self.updates = (self.updates + 1).min(2 * PATTERN);
         } else {
