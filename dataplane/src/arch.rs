@@ -402,12 +402,9 @@ pub fn equal_under(block: &[u8; 16], mask: &[u8; 16], want: &[u8; 16]) -> bool {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE2 is part of every x86_64 processor; the loads are unaligned ones of whole arrays.
     unsafe {
-        use core::arch::x86_64::{
-            _mm_and_si128, _mm_castsi128_ps, _mm_cmpeq_epi32, _mm_loadu_si128, _mm_movemask_ps,
-        };
+        use core::arch::x86_64::{_mm_and_si128, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_movemask_epi8};
         let [block, mask, want] = [block, mask, want].map(|b| _mm_loadu_si128(b.as_ptr().cast()));
-        let equal = _mm_cmpeq_epi32(_mm_and_si128(block, mask), want);
-        _mm_movemask_ps(_mm_castsi128_ps(equal)) == 0b1111
+        _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_and_si128(block, mask), want)) == 0xffff
     }
     #[cfg(not(target_arch = "x86_64"))]
     {

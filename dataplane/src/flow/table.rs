@@ -497,6 +497,37 @@ impl FlowTable {
     }
 }
 
+/// What tests look at.
+#[cfg(test)]
+impl FlowTable {
+    /// The only buckets that a flow may stand in: its home, and the other one.
+    pub(super) fn buckets(&mut self, key: Key) -> [usize; 2] {
+        let home = Shares::of(&mut self.indexes).map_or(0, |shares| shares.index(key.place));
+        [home, self.other(key.tag, home)]
+    }
+
+    /// The bucket of a place.
+    pub(super) fn bucket(place: Place) -> usize {
+        place.bucket()
+    }
+
+    /// For each bucket how many flows of it stand elsewhere: by its marks, and by the guests there are.
+    pub(super) fn away_and_guests(&self) -> Vec<(u64, u64)> {
+        let away = self.indexes.iter().map(|index| (marks(index.marks(), AWAY), 0));
+        let mut all: Vec<_> = away.collect();
+        for (at, mut index) in self.indexes.iter().copied().enumerate() {
+            let guests = marks(index.marks(), USED) & marks(index.marks(), GUEST);
+            for way in (0..WAYS as u32).filter(|way| guests >> way & 1 == 1) {
+                let tag = index.tag(way).map_or(0, |tag| *tag);
+                if let Some((_, guests)) = all.get_mut(self.other(tag, at)) {
+                    *guests += 1;
+                }
+            }
+        }
+        all
+    }
+}
+
 /// One of the ways in `candidates`, which is not 0, by bits of the tag.
 #[inline]
 fn pick(candidates: u64, tag: u64) -> u32 {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::expect_used)]
 
 use super::*;
+use crate::mmap::HUGE_PAGE;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -49,8 +50,13 @@ fn a_flow_is_one_line_and_costs_no_more_than_96_bytes() {
     for flows in [1_000, 100_000] {
         let table = FlowTable::new(flows, IDLE).unwrap();
         assert!(table.slots() / 7 * 512 <= 96 * flows, "{flows}");
+        // All that is mapped: entries and index lines end in a huge page each.
+        assert!(table.bytes() <= 96 * flows + 2 * HUGE_PAGE, "{flows}");
         assert!(table.slots() >= flows * 13 / 10 - 6);
     }
+    // As large as it is by default: with all that is mapped.
+    let table = FlowTable::new(1 << 20, IDLE).unwrap();
+    assert!(table.bytes() <= 96 << 20, "{}", table.bytes());
 }
 
 #[test]
@@ -250,6 +256,8 @@ proptest! {
             let place = table.find(key);
             match (place.is_found(), step) {
                 (true, _) => {
+                    // However full: a lookup reads two index lines at most.
+                    prop_assert!(table.buckets(key).contains(&FlowTable::bucket(place)));
                     prop_assert!(table.is_at(place, key));
                     prop_assert_eq!(table.entry(place).map(|e| e.parties.server), Some(n as u16));
                     match step {
@@ -265,6 +273,9 @@ proptest! {
             let tallies = table.tallies();
             prop_assert_eq!(table.len(), tallies.created - tallies.evicted - tallies.expired);
             prop_assert!(table.len() <= table.slots() as u64);
+        }
+        for (away, guests) in table.away_and_guests() {
+            prop_assert_eq!(away, guests);
         }
     }
 }

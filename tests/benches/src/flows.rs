@@ -1,10 +1,11 @@
-//! What a packet of a measured flow costs: instructions of the stage alone and through the worker on a mirror port, time at growing
-//! numbers of flows beside a random read-modify-write of one cache line over as much memory, and what it costs DNS beside it.
+//! What a packet of a measured flow costs: instructions of the stage alone and through the worker on a mirror port, and what it
+//! costs DNS beside it. [`crowd`] has what it costs at growing numbers of flows.
 
-use crate::instructions::{counted, counted_with};
+use crate::crowd;
+use crate::instructions::{counted, counted_without_and_with};
 use crate::queries::Kind;
 use crate::table::{Gate, Row, Spread, Table as Rows};
-use crate::world::{POLLS_PER_TURN, Ready, Size, USUAL, World};
+use crate::world::{POLLS_PER_TURN, Ready, Size, USUAL, World, measured_polls_at};
 use anyhow::{Result, bail};
 use dataplane::arch::{TickRate, Ticks};
 use dataplane::counters::{Counter, Counters};
@@ -12,12 +13,10 @@ use dataplane::flow::Span;
 use dataplane::io::memory::{MemoryBuffer, MemoryConfig, MemoryPort, MemoryWire};
 use dataplane::io::{BURST_MAX, Buffer, Burst, QueuePair};
 use dataplane::link::samples::sample_ring;
-use dataplane::mmap::{Pages, Table};
 use dataplane::stages::classify::Role;
 use dataplane::stages::flow_latency::{FlowLatency, FlowLimits, Tables};
 use dataplane::tables::Classes;
 use dataplane::tables::servers::{Server, Servers, Watching};
-use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 /// Kinds of runs under callgrind.
@@ -32,17 +31,7 @@ const STAGE: &str = "+stage";
 /// Flows of those runs.
 const HOT: usize = 10_000;
 /// Packets between two looks at housekeeping, as in the worker.
-const TURN: usize = POLLS_PER_TURN * BURST_MAX;
-/// Buffers of a measured round.
-const ROUND: usize = 64 * BURST_MAX;
-/// Flows for each timing.
-const FLOWS: [(usize, &str); 5] = [
-    (1_000, "1 K"),
-    (10_000, "10 K"),
-    (1_000_000, "1 M"),
-    (4_000_000, "4 M"),
-    (16_000_000, "16 M"),
-];
+pub(crate) const TURN: usize = POLLS_PER_TURN * BURST_MAX;
 const SERVER: [u8; 4] = [203, 0, 113, 9];
 /// 2001:db8:5::9
 const SERVER_V6: [u8; 16] = [0x20, 1, 0x0d, 0xb8, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
@@ -79,7 +68,7 @@ pub(crate) fn bench(table: &mut Rows, quick: bool) -> Result<()> {
         });
     }
     table.section("Instructions per DNS query (GSLB A) with a flow table in the worker and without");
-    let (without, with) = (counted("gslb-a")?, counted_with("gslb-a")?);
+    let [without, with] = counted_without_and_with("gslb-a")?;
     table.push(Row {
         name: "with, less without".into(),
         measured: with - without,
@@ -88,17 +77,12 @@ pub(crate) fn bench(table: &mut Rows, quick: bool) -> Result<()> {
         note: format!("{with:.1} and {without:.1}"),
     });
     dns_beside(table, if quick { 10 } else { 20 })?;
-    table.section(
-        "Time per packet of a random flow (TCP, half of them requests with a sample), of the stage alone",
-    );
-    let counts = if quick { &FLOWS[..3] } else { &FLOWS[..] };
-    for &(flows, name) in counts {
-        timed(table, flows, name, if quick { 10 } else { 20 })?;
-    }
+    crowd::bench(table, quick)?;
     Ok(())
 }
 
-fn servers() -> Result<(Classes, Servers)> {
+/// The tables of all runs: no classes, and the servers of both families.
+pub(crate) fn servers() -> Result<(Classes, Servers)> {
     let server = |address, len| Server {
         address,
         len,
@@ -134,7 +118,7 @@ fn packet(n: usize, v6: bool, protocol: u8, l4: &[u8]) -> Vec<u8> {
 }
 
 /// A segment of flow `n`.
-fn segment(n: usize, v6: bool, sequence: u32, acknowledgment: u32, payload: u16) -> Vec<u8> {
+pub(crate) fn segment(n: usize, v6: bool, sequence: u32, acknowledgment: u32, payload: u16) -> Vec<u8> {
     let mut tcp = (0x4000 + (n & 0xff) as u16).to_be_bytes().to_vec();
     tcp.extend(443u16.to_be_bytes());
     tcp.extend([sequence.to_be_bytes(), acknowledgment.to_be_bytes()].concat());
@@ -160,7 +144,8 @@ struct Traffic {
     /// Sequence and acknowledgment number of each flow.
     flows: Vec<(u32, u32)>,
     next: usize,
-    phase: usize,
+    /// How many packets each flow had.
+    round: usize,
 }
 
 impl Traffic {
@@ -169,7 +154,7 @@ impl Traffic {
             kind: kind.into(),
             flows: vec![(1000, 5000); HOT],
             next: 0,
-            phase: 0,
+            round: 0,
         }
     }
 
@@ -188,8 +173,12 @@ impl Traffic {
 
     fn frame(&mut self) -> Vec<u8> {
         let phases = self.phases();
-        // Neighbours are in different phases, as users are.
-        let (sequence, acknowledgment, payload) = phases[(self.phase + self.next) % phases.len()];
+        // Every flow begins with data, or it would not be measured; then neighbours are in different phases, as users are.
+        let phase = match self.round {
+            0 => 0,
+            round => (round + self.next) % phases.len(),
+        };
+        let (sequence, acknowledgment, payload) = phases[phase];
         let state = &mut self.flows[self.next];
         let before = state.0;
         state.0 = state.0.wrapping_add(sequence);
@@ -200,7 +189,7 @@ impl Traffic {
         };
         self.next += 1;
         if self.next == HOT {
-            (self.next, self.phase) = (0, (self.phase + 1) % phases.len());
+            (self.next, self.round) = (0, self.round + 1);
         }
         frame
     }
@@ -238,6 +227,9 @@ pub(crate) fn is_kind(kind: &str) -> bool {
 /// # Errors
 /// When a packet is not measured.
 pub(crate) fn inner(kind: &str, turns: usize) -> Result<()> {
+    if let Some(flows) = kind.strip_prefix(crowd::KIND) {
+        return crowd::inner(flows.parse()?, turns);
+    }
     match (kind, kind.strip_suffix(STAGE)) {
         (PORT, _) => {
             inner_port(turns);
@@ -332,7 +324,7 @@ fn inner_worker(kind: &str, turns: usize) -> Result<()> {
             }
             ready.worker.housekeep(Ticks(now));
         } else {
-            measured_polls_of_flows(&mut ready.worker, now);
+            measured_polls_at(&mut ready.worker, Ticks(now));
         }
         now += TURN_TICKS;
         while ready.link.samples.receive().is_some() {}
@@ -350,15 +342,6 @@ fn check(counters: &Counters, packets: u64) -> Result<()> {
         bail!("{packets} packets, not all of them measured; {counters:?}");
     }
     Ok(())
-}
-
-/// One turn at that time.
-#[inline(never)]
-fn measured_polls_of_flows<Q: QueuePair>(worker: &mut dataplane::worker::Worker<Q>, now: u64) {
-    for _ in 0..POLLS_PER_TURN {
-        worker.poll(Ticks(now));
-    }
-    worker.housekeep(Ticks(now));
 }
 
 /// A worker that answers on one port and measures on another.
@@ -453,150 +436,4 @@ fn dns_beside(table: &mut Rows, pairs: usize) -> Result<()> {
         });
     }
     Ok(())
-}
-
-/// One cache line.
-type Line = [u64; 8];
-
-fn timed(table: &mut Rows, flows: usize, name: &str, pairs: usize) -> Result<()> {
-    let (classes, servers) = servers()?;
-    let tables = Tables {
-        classes: &classes,
-        servers: &servers,
-    };
-    let limits = FlowLimits {
-        flows,
-        idle: Span::millis(240_000),
-    };
-    let mut stage = FlowLatency::new(limits, 7, TickRate::from_hz(1_000_000_000))?;
-    let bytes = stage.table().bytes();
-    let mut lines = Table::<Line>::zeroed(bytes / size_of::<Line>())?;
-    lines.populate();
-    let (mut port, _wire) = MemoryPort::new(MemoryConfig {
-        buffers: ROUND,
-        ..MemoryConfig::default()
-    });
-    let mut buffers: Vec<MemoryBuffer> = (0..ROUND).map_while(|_| port.alloc()).collect();
-    let (mut sender, mut receiver) = sample_ring(4 * ROUND);
-    let mut counters = Counters::default();
-    let mut random = fastrand::Rng::with_seed(3);
-    let mut now = 1_000_000_000u64;
-    let mut round = |stage: &mut FlowLatency, pick: &mut dyn FnMut(usize) -> (usize, u32, bool)| {
-        for (at, buffer) in buffers.iter_mut().enumerate() {
-            let (flow, step, data) = pick(at);
-            let frame = segment(
-                flow,
-                false,
-                step.wrapping_mul(100),
-                step.wrapping_mul(900),
-                if data { 100 } else { 0 },
-            );
-            buffer.window()[..frame.len()].copy_from_slice(&frame);
-            buffer.set_len(frame.len());
-        }
-        now += 1_000_000;
-        let begun = Instant::now();
-        for burst in buffers.chunks_mut(BURST_MAX) {
-            stage.burst(burst, Ticks(now), tables, None, &mut sender, &mut counters);
-        }
-        let took = begun.elapsed().as_nanos() as f64 / ROUND as f64;
-        while receiver.receive().is_some() {}
-        took
-    };
-    for first in (0..flows).step_by(ROUND) {
-        round(&mut stage, &mut |at| ((first + at).min(flows - 1), 0, true));
-    }
-    let there = stage.table().len() as usize;
-    if there * 100 < flows * 99 {
-        bail!("{there} of {flows} flows found room");
-    }
-    let rounds = 64;
-    let (mut step, mut ours, mut theirs, mut chained, mut ratios) = (1, vec![], vec![], vec![], vec![]);
-    for _ in 0..pairs {
-        let mut sum = 0.0;
-        for _ in 0..rounds {
-            step += 1;
-            sum += round(&mut stage, &mut |at| (random.usize(0..flows), step, at % 2 == 0));
-        }
-        let (one, chain) = (
-            read_modify_write(&mut lines, rounds * ROUND),
-            chain(&mut lines, rounds * ROUND / 4),
-        );
-        ours.push(sum / rounds as f64);
-        theirs.push(one);
-        chained.push(chain);
-        ratios.push(sum / rounds as f64 / chain);
-    }
-    let (ours, theirs, chained, ratios) = (
-        Spread::of(&ours),
-        Spread::of(&theirs),
-        Spread::of(&chained),
-        Spread::of(&ratios),
-    );
-    let pages = match stage.table().pages() {
-        Pages::HugeAdvised => "huge pages advised",
-        Pages::Ordinary(_) | Pages::Small => "ordinary pages",
-    };
-    table.push(Row {
-        name: format!("{name} flows, {} MB", bytes >> 20),
-        measured: ours.median,
-        unit: "ns",
-        gate: Gate::None,
-        note: format!("{ours}; {pages}; {:.1} bytes a flow", bytes as f64 / flows as f64),
-    });
-    table.push(Row {
-        name: "  to one read-modify-write of 64 random bytes".into(),
-        measured: ratios.median,
-        unit: "x",
-        gate: if flows == 4_000_000 {
-            Gate::AtMost(2.0)
-        } else {
-            Gate::None
-        },
-        note: format!(
-            "{ratios}; one by one {:.1} ns; as many at once as the processor can, {:.1} ns",
-            chained.median, theirs.median
-        ),
-    });
-    Ok(())
-}
-
-/// Random lines, each changed; the processor may work on several at once. Nanoseconds each.
-#[inline(never)]
-fn read_modify_write(lines: &mut [Line], count: usize) -> f64 {
-    let mut state = fastrand::u64(..);
-    let begun = Instant::now();
-    for _ in 0..count {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        change(lines, state);
-    }
-    black_box(&lines);
-    begun.elapsed().as_nanos() as f64 / count as f64
-}
-
-/// The same, each line found by what stood in the one before. Nanoseconds each.
-#[inline(never)]
-fn chain(lines: &mut [Line], count: usize) -> f64 {
-    let mut state = fastrand::u64(..);
-    let begun = Instant::now();
-    for _ in 0..count {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        state ^= black_box(change(lines, state));
-    }
-    black_box(state);
-    begun.elapsed().as_nanos() as f64 / count as f64
-}
-
-/// Reads and writes all of a line.
-#[inline(always)]
-fn change(lines: &mut [Line], state: u64) -> u64 {
-    let at = ((u128::from(state) * lines.len() as u128) >> 64) as usize;
-    let mut all = 0;
-    if let Some(line) = lines.get_mut(at) {
-        for word in line.iter_mut() {
-            *word = word.wrapping_add(state);
-            all |= *word;
-        }
-    }
-    all
 }

@@ -7,7 +7,7 @@
 use crate::flows;
 use crate::queries::{Kind, read_reply};
 use crate::table::{Gate, Row, Spread, Table};
-use crate::world::{POLLS_PER_TURN, USUAL, World, measured_polls, this_program};
+use crate::world::{POLLS_PER_TURN, USUAL, World, measured_polls, measured_polls_at, this_program};
 use anyhow::{Context, Result, bail};
 use dataplane::arch::Ticks;
 use dataplane::counters::Counter;
@@ -27,8 +27,12 @@ const TABLES: [u64; 7] = [1, 2, 3, 4, 5, 6, 7];
 const TABLES_QUICK: usize = 3;
 /// The kind that stands for the port alone.
 pub(crate) const PORT: &str = "port";
-/// Ends the name of a kind that is run with a flow table in the worker.
+/// Ends the name of a kind that is run with a flow table in the worker, and of its twin without: both by a clock of their own,
+/// since flows age by time, of which there is fifty times more under callgrind.
 const WITH_FLOWS: &str = "+flows";
+const WITHOUT_FLOWS: &str = "+no-flows";
+/// Ticks of a turn by that clock, a nanosecond each: 256 queries at 6.4 million a second.
+const TURN_TICKS: u64 = 40_000;
 
 /// Gates of the kinds: the whole path, the port with it.
 const fn gate(kind: Kind) -> Option<f64> {
@@ -107,12 +111,23 @@ pub(crate) fn counted(kind: &str) -> Result<f64> {
     per_query(kind, TABLES[0])
 }
 
-/// The same with a flow table in the worker.
+/// The same without and with a flow table in the worker.
 ///
 /// # Errors
 /// As [`bench()`].
-pub(crate) fn counted_with(kind: &str) -> Result<f64> {
-    per_query(&format!("{kind}{WITH_FLOWS}"), TABLES[0])
+pub(crate) fn counted_without_and_with(kind: &str) -> Result<[f64; 2]> {
+    let counted = |end| per_query(&format!("{kind}{end}"), TABLES[0]);
+    Ok([counted(WITHOUT_FLOWS)?, counted(WITH_FLOWS)?])
+}
+
+/// Instructions of one packet of a kind of which nothing but packets is counted: one run is enough.
+///
+/// # Errors
+/// As [`bench()`].
+pub(crate) fn counted_at_once(kind: &str) -> Result<f64> {
+    let turns = TURNS[1];
+    let packets = turns * POLLS_PER_TURN * BURST_MAX;
+    Ok(count(kind, turns, TABLES[0])? as f64 / packets as f64)
 }
 
 fn per_query(kind: &str, seed: u64) -> Result<f64> {
@@ -186,10 +201,11 @@ pub(crate) fn inner(kind: &str, turns: usize, seed: u64) -> Result<()> {
     if flows::is_kind(kind) {
         return flows::inner(kind, turns);
     }
-    let (kind, with_flows) = match kind.strip_suffix(WITH_FLOWS) {
-        Some(kind) => (kind, true),
-        None => (kind, false),
+    let (plain, with_flows) = match kind.strip_suffix(WITH_FLOWS) {
+        Some(plain) => (plain, true),
+        None => (kind.strip_suffix(WITHOUT_FLOWS).unwrap_or(kind), false),
     };
+    let (kind, own_clock) = (plain, plain != kind);
     let config = MemoryConfig {
         buffers: 2 * QUERIES,
         frames: 2 * QUERIES,
@@ -224,11 +240,15 @@ pub(crate) fn inner(kind: &str, turns: usize, seed: u64) -> Result<()> {
         _ => check(kind, &frames, &replies, worker)?,
     }
     wire.discard_sent(true);
-    let mut received = 0;
+    let (mut received, mut now) = (0, Ticks::now());
     for _ in 0..turns {
         // The sender's work, and not counted: it fills the buffers that the port hands over.
         wire.stage(&frames);
-        received += measured_polls(worker, 1);
+        received += match own_clock {
+            true => measured_polls_at(worker, now),
+            false => measured_polls(worker, 1),
+        };
+        now = now.plus(TURN_TICKS);
     }
     if kind == Kind::Flood {
         return check_flood(worker);

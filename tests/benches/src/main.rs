@@ -5,6 +5,7 @@
 
 mod accuracy;
 mod classes;
+mod crowd;
 mod flows;
 mod generator;
 mod growth;

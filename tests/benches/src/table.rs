@@ -95,6 +95,11 @@ impl Table {
         println!("  {name:<44} {:>20} {:>10}  FAIL  {error:#}", "not measured", "");
     }
 
+    /// Says that a row is left out, and why: no gate, but nothing goes in silence.
+    pub(crate) fn left_out(&mut self, name: &str, why: &str) {
+        println!("  {name:<44} {:>20} {:>10}        {why}", "left out", "");
+    }
+
     /// Prints the outcome; true when no gate failed.
     pub(crate) fn finish(self) -> bool {
         println!("\n{} of {} gates pass", self.gates - self.failed, self.gates);

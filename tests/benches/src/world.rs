@@ -361,6 +361,14 @@ pub(crate) fn measured_polls<Q: QueuePair>(worker: &mut Worker<Q>, turns: usize)
     received
 }
 
+/// One turn of the same, at that time.
+#[inline(never)]
+pub(crate) fn measured_polls_at<Q: QueuePair>(worker: &mut Worker<Q>, now: Ticks) -> usize {
+    let received = (0..POLLS_PER_TURN).map(|_| worker.poll(now)).sum();
+    worker.housekeep(now);
+    received
+}
+
 /// Polls between two housekeeping turns, as in the worker.
 pub(crate) const POLLS_PER_TURN: usize = 8;
 

@@ -17,6 +17,8 @@
 #[cfg(test)]
 mod alike;
 mod mirror;
+#[cfg(test)]
+mod promises;
 pub mod sight;
 #[cfg(test)]
 mod tests;

@@ -7,14 +7,16 @@ use crate::arch::TickRate;
 use crate::flow::estimate::{Datagram, Doubts, Kind, Segment};
 use crate::flow::{Hasher, Moment, Span};
 use crate::link::{Cell, LatencySample};
-use crate::stages::testkit::{CLIENT_V4, Ip, Packet, SERVICE_V4, SERVICE_V6, port, udp, window_of};
+use crate::stages::testkit::{
+    CLIENT_V4, CLIENT_V6, Ip, Packet, SERVICE_V4, SERVICE_V6, port, udp, window_of,
+};
 use crate::tables::Classes;
 use crate::tables::classes::Prefix;
 use crate::tables::servers::{Server, Servers, Watching};
 use proptest::prelude::*;
 
 /// A TCP header of 20 bytes, or 32 with a timestamp option, and payload.
-fn tcp(sequence: u32, acknowledgment: u32, flags: u8, words: u8, payload: usize) -> Vec<u8> {
+pub(super) fn tcp(sequence: u32, acknowledgment: u32, flags: u8, words: u8, payload: usize) -> Vec<u8> {
     let mut bytes = [40_000u16.to_be_bytes(), 443u16.to_be_bytes()].concat();
     bytes.extend([sequence.to_be_bytes(), acknowledgment.to_be_bytes()].concat());
     bytes.extend([words << 4, flags, 0x20, 0, 0, 0, 0, 0]);
@@ -152,6 +154,27 @@ fn fragments_and_errors_are_no_flows() {
             options: vec![],
         };
         assert_eq!(read(&Packet { ip, ..request() }).seen(), Seen::Nothing);
+    }
+    // The fragment header (RFC 8200 section 4.5): first, middle, last, and one that is all of its packet (RFC 6946).
+    for (offset_and_more, seen) in [
+        (0x0001, Seen::Nothing),
+        (0x0011, Seen::Nothing),
+        (0x0010, Seen::Nothing),
+        (0x0000u16, Seen::Tcp(REQUEST)),
+    ] {
+        let [high, low] = offset_and_more.to_be_bytes();
+        let ip = Ip::V6 {
+            src: CLIENT_V6,
+            dst: SERVICE_V6,
+            class_and_label: 0,
+            hop_limit: 57,
+            extensions: vec![(44, vec![0, 0, high, low, 0, 0, 0, 9])],
+        };
+        assert_eq!(
+            read(&Packet { ip, ..request() }).seen(),
+            seen,
+            "{offset_and_more}"
+        );
     }
     // A TCP header that says that it is longer than the packet.
     assert_eq!(
@@ -331,14 +354,14 @@ fn tables() -> (Classes, Servers) {
     (classes, Servers::build(list, Watching::default()).unwrap())
 }
 
-struct Flows {
-    stage: FlowLatency,
-    tables: (Classes, Servers),
-    got: Vec<LatencySample>,
+pub(super) struct Flows {
+    pub(super) stage: FlowLatency,
+    pub(super) tables: (Classes, Servers),
+    pub(super) got: Vec<LatencySample>,
 }
 
 impl Flows {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let limits = FlowLimits {
             flows: 100,
             idle: Span::millis(60_000),
@@ -352,13 +375,16 @@ impl Flows {
     }
 
     fn frame(&mut self, micros: u32, packet: &Packet) -> Taken {
+        self.frame_at(Moment(77).plus(Span::micros(micros)), packet)
+    }
+
+    pub(super) fn frame_at(&mut self, at: Moment, packet: &Packet) -> Taken {
         let (window, len) = packet.window();
         let tables = Tables {
             classes: &self.tables.0,
             servers: &self.tables.1,
         };
         let got = &mut self.got;
-        let at = Moment(77).plus(Span::micros(micros));
         self.stage
             .frame(&window, len, at, tables, |sample| got.push(sample))
             .1
