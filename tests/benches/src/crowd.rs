@@ -74,7 +74,7 @@ pub(crate) fn bench(table: &mut Rows, quick: bool) -> Result<()> {
 
 /// The table, as much memory for the yardstick, and some for the rest.
 fn needed_mb(flows: usize) -> usize {
-    (2 * 96 * flows >> 20) + 256
+    ((2 * 96 * flows) >> 20) + 256
 }
 
 fn available_mb() -> Result<usize> {

@@ -1,7 +1,7 @@
 //! What can be seen of a client's packet: which flow it belongs to, and what its estimator is to know of it.
 //!
 //! Reads headers alone, each as far as it is there: mirrors often cut frames short. Checksums are not verified, since nothing is
-//! answered. Fragments belong to no flow. [`short`] tells the usual packet in one look, [`steps`] any.
+//! answered. Fragments belong to no flow. `short` tells the usual packet in one look, `steps` any.
 
 mod short;
 mod steps;
