@@ -453,13 +453,22 @@ impl Tcp {
             std::hint::cold_path();
             doubts = Doubts::PIPELINED;
         }
-        if next.payload <= UPDATE_MAX && self.messages == 1 && self.is_like_update(next) {
+        let update = next.payload <= UPDATE_MAX && self.messages == 1 && self.is_like_update(next);
+        if update || self.updates != 0 {
             std::hint::cold_path();
-            self.updates = (self.updates + 1).min(2 * PATTERN);
-        } else {
-            self.updates = self.updates.saturating_sub(2);
+            doubts = doubts.and(self.count(update));
         }
-        doubts.and(Doubts::FLOW_CONTROL.when(self.updates >= PATTERN))
+        doubts
+    }
+
+    /// Where window updates start bursts, or did lately.
+    #[inline(never)]
+    fn count(&mut self, update: bool) -> Doubts {
+        self.updates = match update {
+            true => (self.updates + 1).min(2 * PATTERN),
+            false => self.updates.saturating_sub(2),
+        };
+        Doubts::FLOW_CONTROL.when(self.updates >= PATTERN)
     }
 
     fn held_back(&mut self) {
