@@ -369,8 +369,15 @@ impl Compiler {
                     .map(|group| group as u8)
                     .collect()
             };
-            let all = Sites::first(policy.sites.len());
-            pools.iter().map(up).fold(all, Sites::without)
+            let mut down = Sites::first(policy.sites.len());
+            for pool in pools {
+                // Nearly always after the first: to look a pool up takes a hash of all its members.
+                if down.is_empty() {
+                    break;
+                }
+                down = down.without(up(pool));
+            }
+            down
         };
         policies.iter().zip(pools).map(down).collect()
     }
